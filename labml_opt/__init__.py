@@ -1,0 +1,1 @@
+"""PyTorch optimizers whose source is the tutorial."""
