@@ -145,7 +145,7 @@ def make_venv(venv: Path) -> None:
     missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
     if missing:
         sys.exit(
-            f"tasks: {sys.executable} can't make {venv.name}, since it has no module {' and no module '.join(missing)}: "
+            f"tasks: {sys.executable} can't make {venv.name} without the module {' and '.join(missing)}: "
             "install it (Debian and Ubuntu: apt-get install python3-venv) and run this again."
         )
     say(f"making {venv.name}")
