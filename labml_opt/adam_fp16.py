@@ -1,0 +1,423 @@
+r"""
+# Adam for half-precision training
+
+The model computes with FP16 weights; the optimizer keeps their FP32 originals, so that small steps add up
+instead of vanishing.
+
+Papers: [Mixed Precision Training](https://arxiv.org/abs/1710.03740), Micikevicius et al., 2017, arXiv
+1710.03740; for BF16 [A Study of BFLOAT16 for Deep Learning Training](https://arxiv.org/abs/1905.12322),
+Kalamkar et al., 2019, arXiv 1905.12322, and [Revisiting BFloat16 Training](https://arxiv.org/abs/2010.06192),
+Zamirai et al., 2020, arXiv 2010.06192
+
+$$\begin{aligned}
+\theta^{32}_t &= \theta^{32}_{t-1} - \alpha\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon} \\
+\theta^{16}_t &= \mathrm{fp16}\big(\theta^{32}_t\big)
+\end{aligned}$$
+
+**Use it when** weights and gradients should both be FP16 or BF16, above all in fine-tuning with a learning rate
+of $10^{-4}$ or less.
+
+**Don't when** memory is not short: FP32 weights under `torch.autocast` are simpler. Where the hardware has
+BF16, use BF16 parameters with these masters and leave the loss scaling away.
+
+![Above, FP16 alone: a step of 2·10⁻⁵ from 0.070007 ends between two numbers and is rounded back. Below, with an
+FP32 master: five such steps add up, and the FP16 weight has moved by two numbers. Computed with the classes on
+this page.](figures/adam_fp16.svg)
+
+```symbols
+g_t           | grad            | gradient of the loss                       | FP32
+m_t           | m, exp_avg      | first moment                               | FP32
+v_t           | v, exp_avg_sq   | second moment                              | FP32
+\theta^{16}_t | param           | the model's weights                        | FP16 or BF16
+\theta^{32}_t | master          | master weights                             | FP32
+\alpha        | lr              | learning rate                              | number
+S             | scale           | loss scale                                 | FP32
+```
+
+## Three places where half precision breaks
+
+FP16 has 5 bits of exponent and 10 of fraction: its largest number is 65504, its smallest normal number
+$2^{-14} \approx 6.1 \times 10^{-5}$, its smallest of all $2^{-24} \approx 6 \times 10^{-8}$, and at 1 its
+numbers are $2^{-10}$ apart. BF16 divides the same 16 bits as 8 and 7. It has the range of FP32, and at 1 its
+numbers are $2^{-7}$ apart. Training meets these limits in three places.
+
+1. **Updates are lost.** $\theta + \Delta = \theta$ when $\lvert\Delta\rvert$ is less than half the spacing at
+   $\theta$. Adam's step is about $\alpha$, so at $\alpha = 2 \times 10^{-5}$ every weight from
+   $2^{-4} = 0.0625$ up stands still in FP16, and in BF16 every weight from $2^{-7} \approx 0.008$ up. Nothing
+   fails, and nothing is learned. *The cure:* an FP32 copy of the weights, `MasterWeights`.
+2. **Moments vanish or overflow.** $g^2$ is 0 in FP16 for $\lvert g\rvert < 1.7 \times 10^{-4}$ and infinite
+   from 256 up. The usual $\epsilon = 10^{-8}$ rounds to 0 as well, and $0 / 0$ is NaN. *The cure:* moments and
+   arithmetic in FP32.
+3. **Gradients underflow.** Those under $2^{-25}$ are 0 before the optimizer ever sees them. *The cure:*
+   multiply the loss by $S$ before the backward pass and divide the gradients by it afterwards, in FP32:
+   `GradScalerFP16`. BF16 doesn't need it.
+
+![Where updates of 2·10⁻⁵ are lost: half the spacing between two numbers, against the size of the weight. Above
+the line of the step the weight stands still.](figures/adam_fp16_grid.svg)
+
+## How to train with it
+
+```python
+model = model.half()
+optimizer = AdamFP16(model.parameters(), lr=2e-5)
+scaler = GradScalerFP16()
+
+for x, y in batches:
+    loss = cross_entropy(model(x.half()).float(), y)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+```
+
+The two lines in the middle are only for clipping; without them `step` unscales by itself. The order matters: a
+norm measured before `unscale_` is $S$ times too large.
+
+## What it costs
+
+For each parameter: 2 bytes of weights, 2 of gradients, and 12 of optimizer state (master and two moments).
+While an FP32 gradient is at hand, between `unscale_` and the end of the step, 2 bytes more. Training under
+`torch.autocast` with FP32 weights takes 4, 4 and 8. The sum is the same; what half precision saves is the
+traffic of weights and gradients in forward and backward pass, the casts of autocast, and half the volume when
+gradients are exchanged between machines.
+
+## The resume trap
+
+`torch.optim.Optimizer.load_state_dict` casts each tensor of the state to the dtype of its parameter. For FP16
+parameters it makes FP16 of the FP32 moments: a second moment of $10^{-12}$ becomes 0, and the first step after
+resuming divides by it. The base class here [loads bit for
+bit](optimizer.md#GenericAdaptiveOptimizer.load_state_dict), and the guide [Resume without losing a
+bit](guides/resume.md) shows all that belongs into a checkpoint.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.amp.grad_scaler import OptState
+from torch.optim import Optimizer
+
+from labml_opt.adam import Adam
+from labml_opt.adam_warmup_cosine_decay import AdamWarmupCosineDecay
+from labml_opt.optimizer import HALF, GenericAdaptiveOptimizer, Group, State
+
+
+class MasterWeights(GenericAdaptiveOptimizer):
+    r"""
+    **Half-precision weights with an FP32 original**, for any optimizer of this package, and for yours:
+
+    ```python
+    class MyOptimizerFP16(MasterWeights, MyOptimizer):
+        pass
+    ```
+
+    It adds `master` to the state of each FP16 or BF16 parameter and leaves all other parameters alone. The
+    optimizer itself doesn't know: its `init_state` and `step_param` are handed $\theta^{32}$ and work in FP32.
+    """
+
+    def weights_to_update(self, state: State, group: Group, param: Tensor) -> Tensor:
+        r"""
+        Return the master copy, up to date.
+
+        * `state` keeps it as `master`, FP32, of the parameter's shape and layout
+        * `group` is the parameter group
+        * `param` is $\theta^{16}_{t-1}$, what the model computes with
+        """
+        # A parameter in FP32 is its own master. One that used to be FP16, in a model that has been turned to
+        # FP32, gets the bits back that its master had kept.
+        if param.dtype not in HALF:
+            kept = state.pop("master", None)
+            if kept is not None:
+                same = (kept.half() == param) | (kept.bfloat16() == param)
+                param.copy_(torch.where(same, kept, param))
+            return super().weights_to_update(state, group, param)
+
+        # $$\theta^{32}_0 = \theta^{16}_0$$
+        #
+        # The master is made once, at the first step, and every FP16 number is an FP32 number as well. From here
+        # on the truth is $\theta^{32}$, and $\theta^{16}$ is its rounded image.
+        master = state.get("master")
+        if master is None:
+            master = state["master"] = param.to(torch.float32, memory_format=torch.preserve_format, copy=True)
+        else:
+            self._follow(master, param, group["capturable"])
+        return master
+
+    @staticmethod
+    def _follow(master: Tensor, param: Tensor, capturable: bool = False) -> None:
+        # **Weights changed from outside win.** Loading a model, swapping in an average, clamping: all of them
+        # write to $\theta^{16}$, and none of them knows of a master. Without this look the next step would
+        # write the old master back, and the loaded weights would be gone. If $\theta^{16}$ is still the rounded
+        # master, nothing has happened.
+        rounded = master.to(param.dtype)
+        if not capturable and torch.equal(rounded, param):
+            return
+
+        # $$\theta^{32} \leftarrow \begin{cases}
+        # \theta^{32} & \mathrm{fp16}(\theta^{32}) = \theta^{16} \\
+        # \theta^{16} & \mathrm{fp16}(\theta^{32}) \ne \theta^{16}
+        # \end{cases}$$
+        #
+        # Only where the two differ is the master read anew. Elsewhere it keeps the bits that the rounding
+        # hides.
+        master.copy_(torch.where(rounded == param, master, param.float()))
+
+    def master_params(self) -> Iterator[Tensor]:
+        r"""
+        Yield the weights at full precision, in the order of the groups: $\theta^{32}$ where there is one, else
+        the parameter itself (in FP32 if it is a half-precision one that has not been trained yet).
+
+        This is what to export and what to average. Don't write to these tensors; write to the parameters.
+        """
+        for group in self.param_groups:
+            for param in group["params"]:
+                state = self.state.get(param, {})
+                if "master" in state:
+                    yield state["master"]
+                else:
+                    yield param.detach().float() if param.dtype in HALF else param.detach()
+
+    @torch.no_grad()
+    def resync(self) -> None:
+        """
+        Take over now what was changed in the parameters from outside.
+
+        Every step looks by itself. Call this when `master_params()` must be right before the next step, for
+        instance to save an average right after loading other weights.
+        """
+        for param, state in self.state.items():
+            if "master" in state:
+                self._follow(state["master"], param)
+
+
+class AdamFP16(MasterWeights, Adam):
+    r"""
+    **Adam for FP16 and BF16 parameters.** The arguments are those of [Adam](adam.md), the state is Adam's and
+    `master`, all FP32.
+
+    Where the rounding happens, and where it doesn't, is all there is to it:
+    $$\theta^{32}_t = \theta^{32}_{t-1} - \alpha\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon} \qquad
+    \theta^{16}_t = \mathrm{fp16}\big(\theta^{32}_t\big)$$
+    The rounding error of $\theta^{16}_t$ is never fed back: the next step starts from $\theta^{32}_t$, so a
+    thousand steps too small to see in FP16 still add up to one that shows.
+
+    Raises what Adam raises. Paper: [arXiv 1710.03740](https://arxiv.org/abs/1710.03740), section 3.1.
+    """
+
+
+class AdamWarmupCosineDecayFP16(MasterWeights, AdamWarmupCosineDecay):
+    r"""
+    **What people train GPTs with**: [warm-up and cosine decay](adam_warmup_cosine_decay.md), with FP32 masters
+    for FP16 and BF16 parameters. The arguments are those of
+    [AdamWarmupCosineDecay](adam_warmup_cosine_decay.md); a step that the scaler skips doesn't count for the
+    schedule.
+    """
+
+
+class GradScalerFP16(torch.amp.GradScaler):
+    r"""
+    **A loss scaler that takes FP16 gradients.** It is `torch.amp.GradScaler` in every other respect: `scale`,
+    `unscale_`, `step`, `update`, `state_dict`.
+
+    The stock scaler answers FP16 gradients with *"Attempting to unscale FP16 gradients."*, and it is right to.
+    Divided in FP16 they would fall under $2^{-24}$ again, and the scaling would have been for nothing. What
+    helps is not to divide in FP16 all the same, as many a patch does, but to bring the gradients to FP32 first.
+
+    ![Exponents of the gradients of a small network. Grey: without a scale, many lie under FP16's smallest
+    number and are 0. Blue: with S, all of them fit.](figures/adam_fp16_gradients.svg)
+    """
+
+    # The private names of torch that this class reads, all of them in `_progress` below:
+    # `GradScaler._per_optimizer_states`, and its entries `stage` and `found_inf_per_device`.
+
+    def __init__(
+        self,
+        device: str | torch.device | float | None = None,
+        init_scale: float | None = None,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+        *,
+        min_scale: float = 1.0,
+    ) -> None:
+        r"""
+        * `device` is `"cuda"`, `"cpu"`, ...; by default CUDA if there is one, else the CPU. A number in this
+          place is `init_scale`, as it was in older scalers
+        * `init_scale` is $S$ at the start, $2^{16}$ by default
+        * `growth_factor` multiplies $S$ after `growth_interval` steps without an overflow
+        * `backoff_factor` multiplies $S$ after an overflow
+        * `enabled=False` makes every method do nothing but step
+        * `min_scale` is the floor of $S$; under 1 a scale shrinks gradients, and does more harm than good
+
+        Raises `TypeError` or `ValueError` when the scale is given twice or starts below its floor. Paper:
+        [arXiv 1710.03740](https://arxiv.org/abs/1710.03740), section 3.2.
+        """
+        if isinstance(device, (int, float)):
+            if init_scale is not None:
+                raise TypeError(
+                    f"the first argument {device} is a number and so the init_scale, but init_scale={init_scale} is "
+                    "given, too: name the arguments that follow a number"
+                )
+            init_scale, device = float(device), None
+        if device is None:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        if init_scale is None:
+            init_scale = 2.0**16
+        if not init_scale >= min_scale > 0:
+            raise ValueError(f"init_scale, {init_scale}, must be at least min_scale, {min_scale}, and that more than 0")
+
+        # $S$ is a power of two, and so are both factors. Multiplying by it moves the exponent and leaves every
+        # bit of the fraction alone, as long as the numbers are normal ones.
+        super().__init__(torch.device(device).type, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+        self.min_scale = min_scale
+        self._updates = 0
+        self._unscaled: list[Optimizer] = []
+
+    def _progress(self, optimizer: Optimizer) -> tuple[OptState, bool]:
+        # How far this optimizer has come since the last `update`, and whether its gradients have been looked
+        # at.
+        state = self._per_optimizer_states[id(optimizer)]
+        return state["stage"], bool(state["found_inf_per_device"])
+
+    def unscale_(self, optimizer: Optimizer) -> None:
+        r"""
+        Divide the gradients by $S$, in FP32. Call it before you clip or look at them; otherwise `step` does it.
+
+        * `optimizer` owns the parameters; FP16 gradients are taken if it is one of this package
+
+        Until the end of the step `param.grad` holds $g_t$ in FP32, unscaled, and whatever reads or changes it
+        there counts: `torch.nn.utils.clip_grad_norm_`, a hook, your own code.
+
+        Raises `RuntimeError` when it is called twice before `update`, `ValueError` for FP16 gradients of other
+        optimizers.
+        """
+        if not self.is_enabled():
+            return
+
+        # A second call must fail before anything is converted. That is torch's own error, so nothing is
+        # converted and torch is left to raise it.
+        stage, _ = self._progress(optimizer)
+        if stage is OptState.READY and getattr(optimizer, "takes_fp32_grads", False):
+            self._unscaled.append(optimizer)
+            for param in _parameters(optimizer):
+                if param.grad is not None and param.grad.dtype == torch.float16:
+                    # $$\nabla^{32} = \mathrm{fp32}\big(S\,\nabla f(\theta^{16}_{t-1})\big)$$
+                    #
+                    # A tensor's gradient has the tensor's dtype, unless `grad_dtype` says otherwise. With it
+                    # the FP32 gradient can live where everybody looks for a gradient. A table beside it would
+                    # be invisible to `clip_grad_norm_`, which would clip numbers that no optimizer reads.
+                    grad, param.grad = param.grad, None
+                    param.grad_dtype = torch.float32
+                    param.grad = grad.float()
+
+        # From here on the stock method is right:
+        # $$g_t = \frac{1}{S}\,\nabla^{32}$$
+        # It also notes whether there was an infinity or a NaN.
+        try:
+            super().unscale_(optimizer)
+        except ValueError as error:
+            raise ValueError(
+                f"{error} GradScalerFP16 brings them to FP32 for the optimizers of labml_opt, and "
+                f"{type(optimizer).__name__} can't take FP32 gradients of FP16 parameters: use AdamFP16, or keep the "
+                "parameters in FP32 and run the model under torch.autocast."
+            ) from error
+
+    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> float | None:
+        r"""
+        Take the step, or skip it if a gradient is infinite or NaN.
+
+        * `optimizer` takes the step
+        * further arguments are handed to `optimizer.step`; a closure can't be one of them
+
+        Returns what `optimizer.step` returned, `None` for a skipped step. After it, gradients that `unscale_`
+        brought to FP32 are dropped: `param.grad` is `None`, where torch would leave them.
+
+        Raises `RuntimeError` for a closure, for a second call before `update`, and when no parameter has a
+        gradient.
+        """
+        if not self.is_enabled():
+            return super().step(optimizer, *args, **kwargs)
+
+        # A closure would compute new gradients inside the step, after the unscaling, with $S$ still in them.
+        if any(argument is not None for argument in (*args[:1], kwargs.pop("closure", None))):
+            raise RuntimeError(
+                "GradScalerFP16.step can't take a closure: it would bring new gradients after the unscaling"
+            )
+        args = args[1:]
+
+        stage, has_been_checked = self._progress(optimizer)
+        nothing_there = all(param.grad is None for param in _parameters(optimizer))
+        if nothing_there and not has_been_checked and stage is not OptState.STEPPED:
+            raise RuntimeError(
+                f"no parameter of this {type(optimizer).__name__} has a gradient: call scaler.scale(loss).backward() "
+                "first, and see that the loss depends on these parameters and none of them is frozen"
+            )
+
+        # Skipping is part of the method. $S$ starts so high that the first steps may overflow; each overflow
+        # halves it until it fits. On such a step parameters, moments, step counts and schedules stay as they
+        # are.
+        result = super().step(optimizer, *args, **kwargs)
+        self._drop(optimizer)
+        return result
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        r"""
+        Choose $S$ for the next iteration: half of it after an overflow, twice after 2000 good steps.
+
+        * `new_scale` sets it by hand, a number or a tensor with one value
+
+        Raises `AssertionError`, torch's own, when nothing was scaled or stepped before.
+        """
+        super().update(new_scale)
+
+        # A batch may have been dropped between `unscale_` and `step`; its gradients must not meet the next
+        # scale.
+        for optimizer in self._unscaled:
+            self._drop(optimizer)
+        self._unscaled.clear()
+
+        if not self.is_enabled() or new_scale is not None:
+            return
+
+        # $$S \leftarrow \max(S,\; S_{\min})$$
+        #
+        # A loss that is NaN overflows at every scale. Halved for 166 steps in a row, $2^{16}$ would be 0, and
+        # from then on every gradient is $0 \cdot \infty$ and every step is skipped, without a word. The scale
+        # is read through `scale`, on the device.
+        super().update(self.scale(torch.ones((), device=self._device)).clamp(min=self.min_scale))
+
+        # To warn, the host has to look. Once in a hundred updates that costs nothing.
+        self._updates += 1
+        if self._updates % 100 == 0 and self.get_scale() <= self.min_scale < self._init_scale:
+            warnings.warn(
+                f"the loss scale has come down to its floor of {self.min_scale}: gradients overflow at every scale. "
+                "Look for NaN or infinity in the loss, in the data or in the weights; a lower learning rate or BF16 "
+                "may help.",
+                stacklevel=2,
+            )
+
+    def _drop(self, optimizer: Optimizer) -> None:
+        # `grad_dtype` can be set back only when no FP32 gradient is there. It must be set back: DDP, FSDP2 and
+        # distributed checkpoints expect a gradient in the dtype of its parameter.
+        for param in _parameters(optimizer):
+            if param.dtype == torch.float16 and param.grad_dtype == torch.float32:
+                param.grad = None
+                param.grad_dtype = param.dtype
+
+
+def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+if __name__ == "__main__":
+    from labml_opt.figures import draw
+
+    draw("adam_fp16")
