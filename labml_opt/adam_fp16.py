@@ -275,8 +275,9 @@ class GradScalerFP16(torch.amp.GradScaler):
 
         # $S$ is a power of two, and so are both factors. Multiplying by it moves the exponent and leaves every
         # bit of the fraction alone, as long as the numbers are normal ones.
-        super().__init__(torch.device(device).type, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
-        self.min_scale = min_scale
+        self.device_type = torch.device(device).type
+        super().__init__(self.device_type, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+        self.init_scale, self.min_scale = init_scale, min_scale
         self._updates = 0
         self._unscaled: list[Optimizer] = []
 
@@ -391,11 +392,11 @@ class GradScalerFP16(torch.amp.GradScaler):
         # A loss that is NaN overflows at every scale. Halved for 166 steps in a row, $2^{16}$ would be 0, and
         # from then on every gradient is $0 \cdot \infty$ and every step is skipped, without a word. The scale
         # is read through `scale`, on the device.
-        super().update(self.scale(torch.ones((), device=self._device)).clamp(min=self.min_scale))
+        super().update(self.scale(torch.ones((), device=self.device_type)).clamp(min=self.min_scale))
 
         # To warn, the host has to look. Once in a hundred updates that costs nothing.
         self._updates += 1
-        if self._updates % 100 == 0 and self.get_scale() <= self.min_scale < self._init_scale:
+        if self._updates % 100 == 0 and self.get_scale() <= self.min_scale < self.init_scale:
             warnings.warn(
                 f"the loss scale has come down to its floor of {self.min_scale}: gradients overflow at every scale. "
                 "Look for NaN or infinity in the loss, in the data or in the weights; a lower learning rate or BF16 "

@@ -108,6 +108,9 @@ class AdamWarmup(AMSGrad):
         # $t$ is the step being taken and starts at 1, so the first step already moves the weights, and the rate
         # is exactly $\alpha$ at $t = w$. The same numbers, bit for bit, come from
         # `torch.optim.lr_scheduler.LambdaLR` with this formula. A step that a loss scaler skips doesn't count.
+        #
+        # A scheduler of `torch.optim.lr_scheduler` may work on top: it changes `lr` in the group, and the warm-up takes
+        # its share of that. The rate is then the product of both.
         return lr * at_most(t / warmup, 1) if warmup else lr  # type: ignore[no-any-return]
 
 
