@@ -1,0 +1,54 @@
+"""What the README and the other pages of the house promise is there, and their examples run."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def test_the_example_trains():
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", example], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) < 0.01
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("text", [README, CONTRIBUTING], ids=["README", "CONTRIBUTING"])
+def test_the_commands_it_names_are_there(text):
+    listed = subprocess.run([sys.executable, "tasks.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    commands = set(re.findall(r"^  (\S+)  ", listed, re.M))
+    named = set(re.findall(r"(?:python3 tasks\.py|make) ([a-z-]+)", re.sub(r"PYTHON=\S+ ", "", text)))
+    assert named
+    assert named <= commands
+
+
+@pytest.mark.parametrize("text", [README, CONTRIBUTING], ids=["README", "CONTRIBUTING"])
+def test_the_files_it_names_are_there(text):
+    linked = set(re.findall(r"\]\((?!https?:)([^)#]+)", text))
+    quoted = {name for name in re.findall(r"`([\w./-]+/[\w.-]+\.\w+)`", text) if "NAME" not in name}
+    assert not [name for name in linked | quoted if not (ROOT / name).exists()]
+
+
+def test_the_pages_it_names_are_taught_modules():
+    pages = re.findall(r"`(\w+)/`", README)
+    assert {"adam_fp16", "adam_warmup_cosine_decay"} <= set(pages)
+    assert not [page for page in pages if page != "site" and not (ROOT / "labml_opt" / f"{page}.py").exists()]
+
+
+def test_the_picture_is_small():
+    (picture,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", README)
+    assert 10_000 < (ROOT / picture).stat().st_size < 150_000
+
+
+def test_contributing_is_ten_lines():
+    assert len([line for line in CONTRIBUTING.splitlines() if line]) <= 12
