@@ -17,15 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
-from typing import Literal
 
 import markdown as python_markdown
 from markdown_it import MarkdownIt
 from sudachipy import Dictionary, Morpheme, SplitMode, Tokenizer  # type: ignore[import-untyped]
 
-from .spans import spans
-
-Kind = Literal["prose", "heading"]
+from .spans import Finding, TextKind, spans
 
 _JAPANESE = r"\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _MARKS = r"\u3001-\u3003\u3008-\u3011\u301c・（）：；！？"
@@ -33,16 +30,14 @@ _WORDS_OR_MARKS = f"[{_JAPANESE}{_MARKS}]"
 _KATAKANA = re.compile(r"[\u30a1-\u30ff]+")
 
 
-@dataclass(frozen=True, order=True)
-class Finding:
-    """Something wrong at a place of a text (a character of the text that was checked)."""
-
-    offset: int
-    message: str
-
-
 class GlossaryError(Exception):
     """A glossary cannot be read; its text is one sentence that begins with ``path:line``."""
+
+    def __init__(self, path: Path, line: int, message: str) -> None:
+        super().__init__(f"{path.as_posix()}:{line}: {message}")
+        self.path = path
+        self.line = line
+        self.message = message
 
 
 @dataclass(frozen=True)
@@ -68,30 +63,28 @@ class Glossary:
         for number, (english, japanese, forbidden, *_) in _table(path, 3):
             for form in forbidden.split("|"):
                 if not form.strip():
-                    raise GlossaryError(f"{path.as_posix()}:{number}: an empty form is forbidden; write - for none.")
+                    raise GlossaryError(path, number, "an empty form is forbidden; write - if none is.")
                 if form != "-":
                     terms.append(Term(form, english, japanese))
         allowed = []
-        for number, (form, within, reason) in _table(exceptions, 3) if exceptions and exceptions.exists() else ():
-            if not reason.strip():
-                raise GlossaryError(f"{path.as_posix()}:{number}: an exception needs its reason in the third column.")
-            if form not in within:
-                raise GlossaryError(f'{path.as_posix()}:{number}: "{within}" does not contain "{form}".')
-            allowed.append((form, within))
+        if exceptions is not None and exceptions.exists():
+            for number, (form, within, reason, *_) in _table(exceptions, 3):
+                if not reason.strip():
+                    raise GlossaryError(exceptions, number, "an exception needs its reason in the third column.")
+                if form not in within:
+                    raise GlossaryError(exceptions, number, f'"{within}" does not contain "{form}".')
+                allowed.append((form, within))
         return cls(tuple(terms), tuple(allowed))
 
 
 def _table(path: Path, columns: int) -> Iterator[tuple[int, list[str]]]:
     """Go through the lines of a table with tabs between its columns, the first line (their names) apart."""
-    width = 0
+    width = columns
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         cells = line.split("\t")
-        width = width or len(cells)
-        if len(cells) != width or width < columns:
-            wanted = max(width, columns)
-            raise GlossaryError(
-                f"{path.as_posix()}:{number}: {len(cells)} columns between tabs, where {wanted} are needed."
-            )
+        width = max(columns, len(cells)) if number == 1 else width
+        if len(cells) != width:
+            raise GlossaryError(path, number, f"{len(cells)} columns (between tabs) where {width} are needed.")
         if number > 1:
             yield number, cells
 
@@ -254,7 +247,7 @@ def verb_ending(heading: str) -> list[Finding]:
 _HEADING = re.compile(r"(?m)^[ \t]{0,3}#{1,6}[ \t]+(.*?)[ \t]*#*$")
 
 
-def headings(text: str, kind: Kind) -> list[Finding]:
+def headings(text: str, kind: TextKind) -> list[Finding]:
     """Apply `verb_ending` to a title, or to the headings of a text."""
     if kind == "heading":
         return verb_ending(text)
@@ -319,29 +312,23 @@ class ToolError(Exception):
     """A tool that a check needs cannot be run; its text is one sentence that says what to do."""
 
 
-def textlint(texts: Sequence[tuple[str, Kind]], root: Path) -> list[list[Finding]]:
-    """Let textlint read all texts in one run, under the rules of ``.textlintrc.json`` in the project's root."""
-    program = root / "node_modules" / "textlint" / "bin" / "textlint.js"
+def textlint(texts: Sequence[tuple[str, TextKind]], config: Path, npm: Path) -> list[list[Finding]]:
+    """Let textlint read all texts in one run, by the rules of ``config``; ``npm`` is the folder that holds textlint."""
+    program = npm.resolve() / "textlint" / "bin" / "textlint.js"
     node = shutil.which("node")
     if node is None or not program.exists():
         what = "Node is" if node is None else "textlint is"
-        raise ToolError(f"{what} not installed; run `npm ci` with Node 20 or later in {root.as_posix()}.")
+        where = npm.resolve().parent.as_posix()
+        raise ToolError(f"{what} not installed; run `npm ci` with Node 20 or later in {where}.")
     found: list[list[Finding]] = [[] for _ in texts]
+    marks = {"prose": "", "heading": "# ", "item": "- "}
     with tempfile.TemporaryDirectory() as folder:
         for number, (text, kind) in enumerate(texts):
-            Path(folder, f"{number:06}.md").write_text(
-                ("# " if kind == "heading" else "") + text, encoding="utf-8", newline="\n"
-            )
-        command = [
-            node,
-            str(program),
-            "--config",
-            str(root / ".textlintrc.json"),
-            "--format",
-            "json",
-            f"{Path(folder).as_posix()}/*.md",
-        ]
-        done = subprocess.run(command, cwd=root, capture_output=True, encoding="utf-8", check=False)
+            Path(folder, f"{number:06}.md").write_text(marks[kind] + text, encoding="utf-8", newline="\n")
+        options = ["--config", str(config.resolve()), "--format", "json", f"{Path(folder).as_posix()}/*.md"]
+        # Its rules are looked for from the folder that it runs in.
+        command, place = [node, str(program), *options], npm.resolve().parent
+        done = subprocess.run(command, cwd=place, capture_output=True, encoding="utf-8", check=False)
     try:
         results = json.loads(done.stdout) if texts else []
     except json.JSONDecodeError:
@@ -350,11 +337,12 @@ def textlint(texts: Sequence[tuple[str, Kind]], root: Path) -> list[list[Finding
     for result in results:
         number = int(Path(result["filePath"]).stem)
         text, kind = texts[number]
-        before = 2 if kind == "heading" else 0
         for message in result["messages"]:
             # textlint counts UTF-16 units.
             offset = len(
-                text.encode("utf-16-le")[: 2 * max(0, message["index"] - before)].decode("utf-16-le", "ignore")
+                text.encode("utf-16-le")[: 2 * max(0, message["index"] - len(marks[kind]))].decode(
+                    "utf-16-le", "ignore"
+                )
             )
             rule = message["ruleId"].rpartition("/")[2]
             around = text[max(0, offset - 8) : offset + 8].replace("\n", " ").strip()

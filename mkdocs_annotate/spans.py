@@ -15,6 +15,9 @@ from .equations import take_out
 
 Kind = Literal["block", "code", "display", "formula", "link", "image", "address", "html"]
 
+TextKind = Literal["prose", "heading", "item"]
+"""What a whole text is: running text; a title; or a phrase that is no sentence (a label, a line of a table)."""
+
 NAMES: dict[Kind, str] = {
     "block": "code block",
     "code": "code",
@@ -35,7 +38,16 @@ _REFERENCE = re.compile(rf"^[ ]{{0,3}}\[([^\]\n]+)\]:\s*(\S+){_TITLE}[ \t]*$", r
 _ADDRESS = re.compile(r"<((?:https?|mailto):[^\s<>]+)>|(https?://[-\w.~:/?#@!$&'*+,;=%]*[-\w/#=&+])", re.ASCII)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 _ATTRIBUTES = re.compile(r"[ \t]*\{:?[ \t]*[#.][^}\n]*\}")
+_HEADING = re.compile(r"(?m)^ {0,3}(#{1,6})[ \t]")
 _BLANK = "\ufffc"
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """Something wrong at a place of a text (a character of the text that was checked)."""
+
+    offset: int
+    message: str
 
 
 @dataclass(frozen=True)
@@ -96,29 +108,33 @@ def _equations(markdown: str) -> Iterator[tuple[Kind, int, int, str]]:
         yield ("display" if equation.display else "formula"), start, end, " ".join(equation.tex.split())
 
 
-def differences(english: str, translation: str) -> list[str]:
-    """Say which formulas, code, links or images of a translation differ from those of the English text.
+def differences(english: str, translation: str) -> list[Finding]:
+    """Find the formulas, code, links or images of a translation that differ from those of the English text.
 
     A sentence may name a formula or a piece of code once more or once less, so their number does not matter; equations,
-    code blocks, links and images must be the same, one for one. Long numbers of the English must be there too.
+    code blocks, links and images must be the same, one for one, and headings must have the same levels. Long numbers of
+    the English must be there too.
     """
-    here, there = (Counter((span.kind, span.value) for span in spans(text)) for text in (english, translation))
     found = []
-    for kind, name in NAMES.items():
-        once = kind in ("code", "formula")
-        for key in dict.fromkeys((*here, *there)):
-            wanted, got = here[key], there[key]
-            if key[0] != kind or wanted == got or (once and wanted and got):
-                continue
-            shown = key[1] if len(key[1]) <= 60 else key[1][:57] + "..."
-            if not got:
-                found.append(f"the {name} {shown} of the English text is missing")
-            elif not wanted:
-                found.append(f"the {name} {shown} is not in the English text")
-            else:
-                found.append(f"the {name} {shown} stands {got} times, {wanted} times in the English text")
-    numbers = [set(_numbers(text)) for text in (english, translation)]
-    found += [f"the number {number} of the English text is missing" for number in sorted(numbers[0] - numbers[1])]
+    own = spans(translation)
+    here, there = (Counter((span.kind, span.value) for span in part) for part in (spans(english), own))
+    for kind, value in dict.fromkeys((*here, *there)):
+        wanted, got = here[kind, value], there[kind, value]
+        if kind == "html" or wanted == got or (kind in ("code", "formula") and wanted and got):
+            continue
+        name = f"the {NAMES[kind]} {value if len(value) <= 60 else value[:57] + '...'}"
+        start = max((span.start for span in own if (span.kind, span.value) == (kind, value)), default=0)
+        if not got:
+            found.append(Finding(0, f"{name} of the English text is missing."))
+        elif not wanted:
+            found.append(Finding(start, f"{name} is not in the English text."))
+        else:
+            found.append(Finding(start, f"{name} stands {got} times, in the English text {wanted} times."))
+    levels = [" ".join(_HEADING.findall(prose(text).text)) or "none" for text in (english, translation)]
+    if levels[0] != levels[1]:
+        found.append(Finding(0, f"the headings are {levels[1]}, in the English text {levels[0]}."))
+    missing = set(_numbers(english)) - set(_numbers(translation))
+    found += [Finding(0, f"the number {number} of the English text is missing.") for number in sorted(missing)]
     return found
 
 
@@ -170,8 +186,9 @@ _COMMAND = re.compile(
 def prose(markdown: str) -> Prose:
     """Reduce a Markdown text to its prose for tools that read natural language.
 
-    Code and formulas become as many letters X as they show characters, equations and code blocks the end of a paragraph;
-    emphasis and link marks go, headings, lists and tables stay; the lines of a paragraph are joined as on the page.
+    Code and formulas become as many letters X as they show characters, equations and code blocks the end of a
+    paragraph; emphasis and link marks go; headings, lists and tables stay; the lines of a paragraph are joined as on
+    the page.
     """
     text = Prose(markdown, tuple(range(len(markdown) + 1)))
     text = text._edit([(span.start, span.end, _stand_in(span)) for span in spans(markdown)])

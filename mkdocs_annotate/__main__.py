@@ -1,0 +1,41 @@
+"""The command line: ``python -m mkdocs_annotate translate`` and ``python -m mkdocs_annotate check``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import translate
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return 0 if all is well."""
+    parser = argparse.ArgumentParser(prog="python -m mkdocs_annotate", description=translate.__doc__)
+    parser.add_argument("--config", type=Path, default=Path("mkdocs.yml"), help="the site's mkdocs.yml")
+    commands = parser.add_subparsers(dest="command", required=True)
+    update = commands.add_parser("translate", help="bring catalogues, anchors and digests in line with their sources")
+    accept = "a translated page that has been revised after its English page changed"
+    update.add_argument("--accept", type=Path, nargs="+", default=[], metavar="PAGE", help=accept)
+    commands.add_parser("check", help="list everything that is wrong with the translations")
+    options = parser.parse_args(arguments)
+    try:
+        project = translate.Project.load(options.config)
+        if options.command == "translate":
+            report, problems = translate.translate(project, options.accept)
+            print(*report, sep="\n")
+        else:
+            problems = translate.check(project)
+    except translate.ProjectError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if options.command == "check":
+        print(f"{len(problems)} problems" if problems else "all texts are translated, and nothing is wrong with them")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,372 @@
+"""Commands for translators: `translate` brings catalogues in line with their sources, `check` lists what is wrong.
+
+Both read mkdocs.yml for what belongs to the site. `check` knows three kinds of text: those of the catalogues of the
+pages, labels and navigation (``site.po``), and hand-written pages, each with a twin per language (``index.md``,
+``index.ja.md``). A twin carries in its front matter the digest of the page it was made from (``source_digest``); when
+the page changed, the twin has to be revised and then accepted: ``translate --accept docs/index.ja.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from . import labels, page
+from .catalogue import Catalogue, CatalogueError, Message, update
+from .rows import SourceError
+from .sources import modules
+from .spans import Finding, TextKind, differences, prose
+
+COMMAND = "python -m mkdocs_annotate translate"
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """Something wrong, in one sentence, at a line of a file."""
+
+    path: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}"
+
+
+class ProjectError(Exception):
+    """Something that the commands need is not there; the text is one sentence that says what to do."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """What mkdocs.yml says about sources and languages."""
+
+    root: Path
+    docs: Path
+    package: Path
+    exclude: tuple[str, ...]
+    locale: Path
+    anchors: Path
+    npm: Path
+    languages: tuple[str, ...]
+    nav: object
+
+    @classmethod
+    def load(cls, config: Path) -> Project:
+        """Read mkdocs.yml."""
+        try:
+            settings = yaml.load(config.read_text(encoding="utf-8"), Loader=_Loader)
+        except FileNotFoundError:
+            raise ProjectError(f"{config.as_posix()} is not there; run this in the folder of mkdocs.yml.") from None
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            raise ProjectError(f"{config.as_posix()}:{line}: {error.problem}.") from None
+        plugins = settings.get("plugins", []) if isinstance(settings, dict) else []
+        named = [plugin for plugin in plugins if isinstance(plugin, dict)] if isinstance(plugins, list) else [plugins]
+        options: dict[str, Any] = next((plugin["annotate"] for plugin in named if plugin.get("annotate")), {})
+        if "package" not in options:
+            raise ProjectError(f"{config.as_posix()}: the plugin annotate with its option `package` is not there.")
+        root = config.parent
+        return cls(
+            root=root,
+            docs=root / settings.get("docs_dir", "docs"),
+            package=root / options["package"],
+            exclude=tuple(options.get("exclude", ())),
+            locale=root / options.get("locale", "locale"),
+            anchors=root / options.get("anchors", "anchors.tsv"),
+            npm=root / options.get("npm", "node_modules"),
+            languages=tuple(options.get("languages", {"en": "English"})),
+            nav=settings.get("nav"),
+        )
+
+    @property
+    def translations(self) -> tuple[str, ...]:
+        """The languages that texts are translated into."""
+        return self.languages[1:]
+
+    def name(self, path: Path) -> str:
+        """Return a path as it is shown."""
+        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.as_posix()
+
+    def modules(self) -> dict[str, Path]:
+        """Find the modules that are pages."""
+        return modules(self.package, self.exclude)
+
+    def handwritten(self) -> list[Path]:
+        """List the hand-written pages in the default language."""
+        return [path for path in sorted(self.docs.rglob("*.md")) if not path.stem.endswith(self._endings)]
+
+    def twins(self, language: str) -> list[Path]:
+        """List the hand-written pages in another language."""
+        return sorted(self.docs.rglob(f"*.{language}.md"))
+
+    @property
+    def _endings(self) -> tuple[str, ...]:
+        return tuple(f".{language}" for language in self.translations)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads YAML with the tags of MkDocs (`!ENV`, `!!python/name`), whose values nobody needs here."""
+
+
+_Loader.add_multi_constructor("!", lambda loader, suffix, node: None)
+_Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: None)
+
+
+def catalogues(project: Project, problems: list[Problem]) -> dict[str, list[Message]]:
+    """List the catalogues of a language, by name, with the messages that each has to hold.
+
+    A source that can't be read has none: it is added to the problems.
+    """
+    found = {}
+    for name, path in project.modules().items():
+        try:
+            found[name] = page.messages(path, name)
+        except SourceError as error:
+            problems.append(Problem(project.name(Path(error.path)), error.line, error.message))
+    return {**found, "site": labels.messages(project.nav)}
+
+
+# Translate
+
+
+def translate(project: Project, accept: Sequence[Path] = ()) -> tuple[list[str], list[Problem]]:
+    """Bring everything that translators work on in line with its source; say what changed, and what could not."""
+    report: list[str] = []
+    problems: list[Problem] = []
+    wanted = catalogues(project, problems)
+    for language in project.translations:
+        for name, messages in wanted.items():
+            path = project.locale / language / f"{name}.po"
+            try:
+                if update(path, messages, language):
+                    report.append(f"{project.name(path)}: updated")
+            except CatalogueError as error:
+                problems.append(Problem(project.name(path), error.line, error.message))
+        for twin in project.twins(language):
+            source = twin.with_name(twin.name.removesuffix(f".{language}.md") + ".md")
+            accepted = twin.resolve() in {path.resolve() for path in accept}
+            if source.exists() and write_digest(twin, digest(source), replace=accepted):
+                report.append(f"{project.name(twin)}: follows {project.name(source)} as it is now")
+        report.append(f"{language}: {progress(project, language, wanted)}")
+    return report, problems
+
+
+def progress(project: Project, language: str, wanted: dict[str, list[Message]]) -> str:
+    """Say how many texts are translated."""
+    states: list[str] = []
+    for name, messages in wanted.items():
+        try:
+            catalogue = Catalogue.load(project.locale / language / f"{name}.po")
+        except CatalogueError:
+            states += ["unreadable"] * len(messages)
+        else:
+            states += [catalogue.lookup(*message.key).state for message in messages]
+    rest = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states) if state != "ok")
+    return f"{states.count('ok')} of {len(states)} texts are translated{f' ({rest})' if rest else ''}"
+
+
+def digest(path: Path) -> str:
+    """Digest of a page, the same whatever its line ends."""
+    return hashlib.sha256("\n".join(path.read_text(encoding="utf-8").splitlines()).encode()).hexdigest()[:12]
+
+
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)?---[ \t]*(?:\n|\Z)", re.DOTALL)
+_DIGEST = re.compile(r"^source_digest:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+
+
+def read_digest(text: str) -> str:
+    """Return the digest that a page's front matter holds, or nothing."""
+    front = _FRONT_MATTER.match(text)
+    found = _DIGEST.search(front[0]) if front else None
+    return found[1].strip("\"'") if found else ""
+
+
+def write_digest(twin: Path, value: str, *, replace: bool) -> bool:
+    """Write the digest of a page into its twin if there is none or it may be replaced; return whether it changed."""
+    text = twin.read_text(encoding="utf-8")
+    old = read_digest(text)
+    if old == value or (old and not replace):
+        return False
+    front = _FRONT_MATTER.match(text)
+    if old:
+        text = _DIGEST.sub(f"source_digest: {value}", text, count=1)
+    elif front:
+        text = f"---\n{front[1] or ''}source_digest: {value}\n---\n{text[front.end() :]}"
+    else:
+        text = f"---\nsource_digest: {value}\n---\n\n{text}"
+    twin.write_text(text, encoding="utf-8", newline="\n")
+    return True
+
+
+# Check
+
+
+@dataclass(frozen=True)
+class Text:
+    """A translated text: where it stands, what it says, and what the English says."""
+
+    path: str
+    kind: TextKind
+    markdown: str
+    english: str
+    line: Callable[[int], int]
+
+
+def check(project: Project) -> list[Problem]:
+    """List everything that is wrong with the translations, in all languages."""
+    problems: list[Problem] = []
+    wanted = catalogues(project, problems)
+    for language in project.translations:
+        texts: list[Text] = []
+        for name, messages in wanted.items():
+            problems += check_catalogue(project, language, name, messages, texts)
+        problems += strangers(project, language, wanted)
+        problems += check_twins(project, language, texts)
+        for text in texts:
+            found = differences(text.english, text.markdown)
+            problems += [Problem(text.path, text.line(each.offset), each.message) for each in found]
+        if language == "ja":
+            problems += check_japanese(project, texts)
+    return sorted(set(problems))
+
+
+def check_catalogue(
+    project: Project, language: str, name: str, messages: Sequence[Message], texts: list[Text]
+) -> list[Problem]:
+    """List what a catalogue lacks; add what it holds to the texts."""
+    path = project.locale / language / f"{name}.po"
+    shown = project.name(path)
+    if not path.exists() and messages:
+        return [Problem(shown, 1, f"there is no such catalogue for {len(messages)} texts; run `{COMMAND}`.")]
+    try:
+        catalogue = Catalogue.load(path)
+    except CatalogueError as error:
+        return [Problem(shown, error.line, error.message)]
+    problems = []
+    used = set()
+    for message in messages:
+        item = catalogue.item(*message.key)
+        entry = catalogue.lookup(*message.key)
+        place = f'"{message.context}"' if message.context not in ("label", "nav") else f'"{message.text}"'
+        if item is not None:
+            used.add(item.key)
+        if item is None:
+            what = f"{place} is not in {shown}; run `{COMMAND}`."
+            where = re.fullmatch(r"(.*?):(\d+)(?::\d+)?", message.location)
+            location = Path(where[1]) if where else path
+            problems.append(Problem(project.name(location), int(where[2]) if where else 1, what))
+        elif entry.state == "missing":
+            problems.append(Problem(shown, item.line, f"{place} is not translated."))
+        elif entry.state == "stale":
+            problems.append(
+                Problem(
+                    shown, item.line, f"{place}: the English text changed; run `{COMMAND}` and revise the translation."
+                )
+            )
+        elif entry.state == "fuzzy":
+            problems.append(Problem(shown, item.line, f"{place} is marked fuzzy; revise it and delete the mark."))
+        else:
+            texts.append(Text(shown, kind_of(message.context), item.msgstr, item.msgid, item.line_at))
+    for item in catalogue:
+        if item.key not in used:
+            what = f'"{item.context}" is not in the source any more; run `{COMMAND}`.'
+            problems.append(Problem(shown, item.line, what))
+    return problems
+
+
+def kind_of(context: str) -> TextKind:
+    """Tell what kind of text stands at a place."""
+    if context == "nav" or context.endswith("#title"):
+        return "heading"
+    if context == "label" or context.endswith("#paper") or "#symbol" in context:
+        return "item"
+    return "prose"
+
+
+def strangers(project: Project, language: str, wanted: Iterable[str]) -> list[Problem]:
+    """List the catalogues that belong to no page."""
+    folder = project.locale / language
+    known = {(folder / f"{name}.po") for name in wanted}
+    found = [path for path in sorted(folder.rglob("*.po")) if path not in known]
+    return [Problem(project.name(path), 1, "no page has this name; rename or delete the catalogue.") for path in found]
+
+
+def check_twins(project: Project, language: str, texts: list[Text]) -> list[Problem]:
+    """List the hand-written pages without a twin and the twins that do not follow; add the others to the texts."""
+    problems = []
+    expected = {}
+    for source in project.handwritten():
+        twin = source.with_name(f"{source.stem}.{language}.md")
+        expected[twin] = source
+        if not twin.exists():
+            problems.append(Problem(project.name(source), 1, f"the page has no twin {twin.name}."))
+    for twin in project.twins(language):
+        shown = project.name(twin)
+        if twin not in expected:
+            problems.append(Problem(shown, 1, "the page that this one translates is gone; delete or rename it."))
+            continue
+        source = expected[twin]
+        text, english = twin.read_text(encoding="utf-8"), source.read_text(encoding="utf-8")
+        old = read_digest(text)
+        if not old:
+            problems.append(Problem(shown, 1, f"its front matter has no source_digest; run `{COMMAND}`."))
+        elif old != digest(source):
+            accept = f"`{COMMAND} --accept {shown}`"
+            problems.append(Problem(shown, 1, f"{project.name(source)} changed; revise this page and run {accept}."))
+        texts += page_texts(shown, text, english)
+    return problems
+
+
+def page_texts(shown: str, text: str, english: str) -> Iterator[Text]:
+    """Take a hand-written page apart: title and description of its front matter, and its body."""
+    front, body = _apart(text)
+    english_front, english_body = _apart(english)
+    for key, kind in (("title", "heading"), ("description", "item")):
+        here = re.search(rf"^{key}:[ \t]*(.+?)[ \t]*$", front, re.MULTILINE)
+        there = re.search(rf"^{key}:[ \t]*(.+?)[ \t]*$", english_front, re.MULTILINE)
+        if here:
+            line = 1 + front.count("\n", 0, here.start())
+            value = here[1].strip("\"'")
+            yield Text(shown, kind, value, there[1] if there else "", lambda _, line=line: line)  # type: ignore[misc, arg-type]
+    yield Text(shown, "prose", body, english_body, lambda offset: 1 + front.count("\n") + body.count("\n", 0, offset))
+
+
+def _apart(text: str) -> tuple[str, str]:
+    front = _FRONT_MATTER.match(text)
+    end = front.end() if front else 0
+    return text[:end], text[end:]
+
+
+def check_japanese(project: Project, texts: Sequence[Text]) -> list[Problem]:
+    """Put all Japanese texts through the checks of `japanese`.
+
+    The glossary is ``glossary-ja.tsv`` in the folder of the catalogues, its exceptions ``glossary-ja-exceptions.tsv``;
+    textlint reads the texts if the project has a ``.textlintrc.json``.
+    """
+    from . import japanese
+
+    table, exceptions = project.locale / "glossary-ja.tsv", project.locale / "glossary-ja-exceptions.tsv"
+    config = project.root / ".textlintrc.json"
+    read = [prose(text.markdown) for text in texts]
+    lines = [(one.text, text.kind) for one, text in zip(read, texts, strict=True)]
+    problems = []
+    try:
+        glossary = japanese.Glossary.load(table, exceptions) if table.exists() else japanese.Glossary(())
+        linted = japanese.textlint(lines, config, project.npm) if config.exists() else [[] for _ in lines]
+    except japanese.GlossaryError as error:
+        return [Problem(project.name(error.path), error.line, error.message)]
+    except japanese.ToolError as error:
+        raise ProjectError(str(error)) from None
+    for text, one, lint in zip(texts, read, linted, strict=True):
+        found = japanese.forbidden_words(one.text, glossary) + japanese.style(one.text) + lint
+        found += japanese.headings(one.text, text.kind)
+        found = [Finding(one.origins[each.offset], each.message) for each in found]
+        found += japanese.literal_bold(text.markdown, text.english)
+        problems += [Problem(text.path, text.line(each.offset), each.message) for each in found]
+    return problems
