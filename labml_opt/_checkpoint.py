@@ -28,6 +28,11 @@ def read(optimizer: GenericAdaptiveOptimizer, checkpoint: dict[str, Any]) -> tup
 
     Raises `ValueError` that names group, parameter and key where the two don't fit.
     """
+    if not {"param_groups", "state"} <= checkpoint.keys():
+        raise ValueError(
+            f"this is no checkpoint of an optimizer: it has no 'param_groups' and 'state'; {type(optimizer).__name__} "
+            "loads what optimizer.state_dict() returned"
+        )
     groups, saved_groups = optimizer.param_groups, checkpoint["param_groups"]
     if [len(group["params"]) for group in groups] != [len(saved["params"]) for saved in saved_groups]:
         raise ValueError(

@@ -277,8 +277,9 @@ class GradScalerFP16(torch.amp.GradScaler):
         # bit of the fraction alone, as long as the numbers are normal ones.
         self.device_type = torch.device(device).type
         super().__init__(self.device_type, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
-        self.init_scale, self.min_scale = init_scale, min_scale
+        self.min_scale = min_scale
         self._updates = 0
+        self._held_up: int | Tensor = 0
         self._unscaled: list[Optimizer] = []
 
     def _progress(self, optimizer: Optimizer) -> tuple[OptState, bool]:
@@ -392,17 +393,22 @@ class GradScalerFP16(torch.amp.GradScaler):
         # A loss that is NaN overflows at every scale. Halved for 166 steps in a row, $2^{16}$ would be 0, and
         # from then on every gradient is $0 \cdot \infty$ and every step is skipped, without a word. The scale
         # is read through `scale`, on the device.
-        super().update(self.scale(torch.ones((), device=self.device_type)).clamp(min=self.min_scale))
+        scale = self.scale(torch.ones((), device=self.device_type))
+        super().update(scale.clamp(min=self.min_scale))
 
-        # To warn, the host has to look. Once in a hundred updates that costs nothing.
+        # How often the floor had to hold is counted on the device. To warn, the host has to look; once in a
+        # hundred updates that costs nothing.
+        self._held_up = self._held_up + (scale < self.min_scale)
         self._updates += 1
-        if self._updates % 100 == 0 and self.get_scale() <= self.min_scale < self.init_scale:
-            warnings.warn(
-                f"the loss scale has come down to its floor of {self.min_scale}: gradients overflow at every scale. "
-                "Look for NaN or infinity in the loss, in the data or in the weights; a lower learning rate or BF16 "
-                "may help.",
-                stacklevel=2,
-            )
+        if self._updates % 100 == 0:
+            if self._held_up:
+                warnings.warn(
+                    f"the loss scale has come down to its floor of {self.min_scale}: gradients overflow at every scale. "
+                    "Look for NaN or infinity in the loss, in the data or in the weights; a lower learning rate or "
+                    "BF16 may help.",
+                    stacklevel=2,
+                )
+            self._held_up = 0
 
     def _drop(self, optimizer: Optimizer) -> None:
         # `grad_dtype` can be set back only when no FP32 gradient is there. It must be set back: DDP, FSDP2 and

@@ -37,6 +37,7 @@ the steps short until then.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Unpack
 
 from torch import Tensor
@@ -89,10 +90,10 @@ class AdamWarmup(AMSGrad):
         """
         * `group` is a parameter group; each may have a warm-up of its own
 
-        Raises `ValueError` or `TypeError` for a negative `warmup`.
+        Raises `ValueError` or `TypeError` for a `warmup` that is negative or never ends.
         """
         super().check_settings(group)
-        check_number("warmup", group["warmup"], "at least 0", lambda x: x >= 0)
+        check_number("warmup", group["warmup"], "at least 0 and finite", lambda x: 0 <= x < math.inf)
 
     def get_lr(self, state: State, group: Group) -> float | Tensor:
         r"""

@@ -214,7 +214,7 @@ class GenericAdaptiveOptimizer(Optimizer):
 
         # A group that joins late, a layer unfrozen in mid-training, goes on at the step where the others are.
         # With a count of its own it would start a warm-up of its own. `t` says otherwise if it is given.
-        group.setdefault("t", max((other["t"] for other in self.param_groups), default=0))
+        group.setdefault("t", max((int(other["t"]) for other in self.param_groups), default=0))
 
         self.check_settings({**self.defaults, **group})
         super().add_param_group(group)
@@ -322,6 +322,18 @@ class GenericAdaptiveOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
 
+        # A loss scaler that leaves the unscaling to us says by how much, and whether it met an infinity. It
+        # deletes both after the step; when a step fails they must not be left for the next one.
+        try:
+            self._refuse_sparse()
+            self._step_groups()
+        except BaseException:
+            self.__dict__.pop("grad_scale", None)
+            self.__dict__.pop("found_inf", None)
+            raise
+        return loss
+
+    def _refuse_sparse(self) -> None:
         # A sparse gradient has no entry for most weights, while the averages of Adam change for every one. Say
         # so now, not halfway through a step.
         for group_number, group in enumerate(self.param_groups):
@@ -332,16 +344,6 @@ class GenericAdaptiveOptimizer(Optimizer):
                         f"gradient and {type(self).__name__} needs dense ones: build the embedding with sparse=False, "
                         "or give it to torch.optim.SparseAdam"
                     )
-
-        # A loss scaler that leaves the unscaling to us says by how much, and whether it met an infinity. It
-        # deletes both after the step; when a step fails they must not be left for the next one.
-        try:
-            self._step_groups()
-        except BaseException:
-            self.__dict__.pop("grad_scale", None)
-            self.__dict__.pop("found_inf", None)
-            raise
-        return loss
 
     def _step_groups(self) -> None:
         grad_scale = getattr(self, "grad_scale", None)
