@@ -1,0 +1,126 @@
+"""The papers' rules typed once more, in float64, from the papers alone: nothing here is imported from the package.
+
+Adam: arXiv 1412.6980. AMSGrad: arXiv 1904.09237. Decoupled weight decay: arXiv 1711.05101.
+Warm-up: arXiv 1706.02677. Cosine decay: arXiv 1608.03983.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+Array = np.ndarray
+
+
+def first_moment(m: Array, g: Array, beta1: float) -> Array:
+    """m_t = beta_1 m_{t-1} + (1 - beta_1) g_t."""
+    return beta1 * m + (1 - beta1) * g
+
+
+def second_moment(v: Array, g: Array, beta2: float) -> Array:
+    """v_t = beta_2 v_{t-1} + (1 - beta_2) g_t^2."""
+    return beta2 * v + (1 - beta2) * g**2
+
+
+def corrected(average: Array, beta: float, t: int) -> Array:
+    """An average that started from zero, divided by the share of real values in it: 1 - beta^t."""
+    return average / (1 - beta**t)
+
+
+def adam_update(
+    theta: Array, m: Array, v: Array, t: int, alpha: float, beta1: float, beta2: float, eps: float
+) -> Array:
+    """theta - alpha m_hat / (sqrt(v_hat) + eps)."""
+    return theta - alpha * corrected(m, beta1, t) / (np.sqrt(corrected(v, beta2, t)) + eps)
+
+
+def adam_update_optimized(
+    theta: Array, m: Array, v: Array, t: int, alpha: float, beta1: float, beta2: float, eps_hat: float
+) -> Array:
+    """theta - alpha sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + eps_hat)."""
+    return theta - alpha * math.sqrt(1 - beta2**t) / (1 - beta1**t) * m / (np.sqrt(v) + eps_hat)
+
+
+def eps_hat(eps: float, beta2: float, t: int) -> float:
+    """The epsilon with which the optimized order gives the paper's step: eps sqrt(1 - beta_2^t)."""
+    return eps * math.sqrt(1 - beta2**t)
+
+
+def decayed_gradient(theta: Array, g: Array, decay: float) -> Array:
+    """L2: g + lambda theta."""
+    return g + decay * theta
+
+
+def decayed_weight(theta: Array, alpha: float, decay: float) -> Array:
+    """Decoupled: theta (1 - alpha lambda)."""
+    return theta * (1 - alpha * decay)
+
+
+def decayed_weight_absolute(theta: Array, decay: float) -> Array:
+    """Decoupled, independent of the learning rate: theta (1 - lambda)."""
+    return theta * (1 - decay)
+
+
+def warmup_rate(alpha: float, t: float, warmup: float) -> float:
+    """alpha min(1, t / warmup)."""
+    return alpha * (1.0 if warmup == 0 else min(1.0, t / warmup))
+
+
+def cosine_rate(alpha: float, t: float, warmup: float, total_steps: float) -> float:
+    """Warm-up, then alpha max(0.1, (1 + cos pi p) / 2), with p the share of the way, at most 1."""
+    if t < warmup:
+        return warmup_rate(alpha, t, warmup)
+    share = min(1.0, (t - warmup) / (total_steps - warmup))
+    return alpha * max(0.1, (1 + math.cos(math.pi * share)) / 2)
+
+
+def largest_step(alpha: float, beta1: float, beta2: float) -> float:
+    """The bound on one step of Adam: alpha (1 - beta_1) / sqrt((1 - beta_2) (1 - beta_1^2 / beta_2))."""
+    return alpha * (1 - beta1) / math.sqrt((1 - beta2) * (1 - beta1**2 / beta2))
+
+
+@dataclass
+class Point:
+    """Where a run stands after one step."""
+
+    theta: Array
+    m: Array
+    v: Array
+    v_max: Array
+
+
+def run(
+    theta: object,
+    gradients: Iterable[object],
+    *,
+    lr: float | Callable[[int], float] = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-16,
+    decay: float = 0.0,
+    decay_kind: str = "decoupled",
+    maximize: bool = False,
+    amsgrad: bool = False,
+    optimized: bool = True,
+) -> list[Point]:
+    """All steps of Adam or AMSGrad over a list of gradients, as the papers' pseudo-code has them."""
+    beta1, beta2 = betas
+    theta = np.asarray(theta, dtype=np.float64)
+    m, v, v_max = np.zeros_like(theta), np.zeros_like(theta), np.zeros_like(theta)
+    points = []
+    for t, gradient in enumerate(gradients, start=1):
+        alpha = lr(t) if callable(lr) else lr
+        g = np.asarray(gradient, dtype=np.float64)
+        g = -g if maximize else g
+        if decay_kind == "coupled":
+            g = decayed_gradient(theta, g, decay)
+        elif decay_kind == "absolute":
+            theta = decayed_weight_absolute(theta, decay)
+        else:
+            theta = decayed_weight(theta, alpha, decay)
+        m, v = first_moment(m, g, beta1), second_moment(v, g, beta2)
+        v_max = np.maximum(v_max, v)
+        update = adam_update_optimized if optimized else adam_update
+        theta = update(theta, m, v_max if amsgrad else v, t, alpha, beta1, beta2, eps)
+        points.append(Point(theta, m, v, v_max))
+    return points

@@ -1,0 +1,82 @@
+"""How the tests drive an optimizer: parameters, recorded gradients, one step after the other."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from labml_opt import (
+    Adam,
+    AdamFP16,
+    AdamWarmup,
+    AdamWarmupCosineDecay,
+    AdamWarmupCosineDecayFP16,
+    AMSGrad,
+    MasterWeights,
+)
+
+PAPER_FORM = {"optimized_update": False, "eps": 1e-8}
+"""With these two settings Adam is torch's Adam."""
+
+
+class AMSGradFP16(MasterWeights, AMSGrad):
+    """What a reader writes to give an optimizer master weights."""
+
+
+EVERY_OPTIMIZER: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "Adam": Adam,
+    "AMSGrad": AMSGrad,
+    "AdamWarmup": lambda params, **settings: AdamWarmup(params, **{"warmup": 4, **settings}),
+    "AdamWarmupCosineDecay": lambda params, **settings: AdamWarmupCosineDecay(
+        params, **{"warmup": 4, "total_steps": 20, **settings}
+    ),
+    "AdamFP16": AdamFP16,
+    "AMSGradFP16": AMSGradFP16,
+    "AdamWarmupCosineDecayFP16": lambda params, **settings: AdamWarmupCosineDecayFP16(
+        params, **{"warmup": 4, "total_steps": 20, **settings}
+    ),
+}
+"""Every class of the package (and one of a reader's), ready to be called with parameters and settings."""
+
+WITH_MASTERS = ("AdamFP16", "AMSGradFP16", "AdamWarmupCosineDecayFP16")
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def parameter(values: object, dtype: torch.dtype = torch.float64) -> nn.Parameter:
+    """Make a parameter out of plain numbers."""
+    return nn.Parameter(torch.tensor(values, dtype=dtype))
+
+
+def random_gradients(steps: int, *shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Gradients whose size differs from step to step, the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.logspace(-2, 1, 7)
+    return [
+        (torch.randn(*shape, generator=generator, dtype=torch.float64) * sizes[k % 7]).to(dtype) for k in range(steps)
+    ]
+
+
+def random_parameter(*shape: int, seed: int = 100, dtype: torch.dtype = torch.float64) -> nn.Parameter:
+    """A parameter of normal numbers, the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+    return nn.Parameter(torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype))
+
+
+def feed(optimizer: torch.optim.Optimizer, param: nn.Parameter, gradients: Iterable[object]) -> list[Tensor]:
+    """Step once for each gradient and return the values the parameter takes."""
+    values = []
+    for gradient in gradients:
+        param.grad = torch.as_tensor(gradient, dtype=param.dtype).expand(param.shape).clone()
+        optimizer.step()
+        values.append(param.detach().clone())
+    return values
+
+
+def numbers(values: Sequence[Tensor]) -> list[float]:
+    """The values of a one-element parameter as plain numbers."""
+    return [value.item() for value in values]
+
+
+def half_loss(param: nn.Parameter, slopes: Sequence[float]) -> Tensor:
+    """A loss computed in float32 whose gradient with respect to the parameter is `slopes`."""
+    return (param.float() * torch.tensor(slopes)).sum()

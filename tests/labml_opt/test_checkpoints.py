@@ -1,0 +1,627 @@
+import copy
+import io
+
+import pytest
+import torch
+from stepping import (
+    EVERY_OPTIMIZER,
+    HALVES,
+    PAPER_FORM,
+    WITH_MASTERS,
+    feed,
+    numbers,
+    parameter,
+    random_gradients,
+    random_parameter,
+)
+from torch import nn
+
+from labml_opt import Adam, AdamFP16, AdamWarmup, AMSGrad, GradScalerFP16, WeightDecay
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*master")
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def through_a_file(checkpoint: dict) -> dict:
+    """Saved by torch.save and loaded as a careful person loads."""
+    file = io.BytesIO()
+    torch.save(checkpoint, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def tensors(state: dict) -> dict[str, torch.Tensor]:
+    return {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
+
+
+def snapshot(optimizer: torch.optim.Optimizer) -> dict:
+    return copy.deepcopy(optimizer.state_dict())
+
+
+def equal(a: object, b: object) -> bool:
+    """Equality of two checkpoints, bit for bit and dtype for dtype."""
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
+    return a == b
+
+
+# A run that stops and goes on
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", EVERY_OPTIMIZER)
+def test_resume_is_bit_exact(name, dtype):
+    whole, first = random_parameter(20, dtype=dtype), random_parameter(20, dtype=dtype)
+    gradients = random_gradients(12, 20, dtype=dtype)
+    settings = {"lr": 1e-3, "weight_decay": 0.1}
+    one = EVERY_OPTIMIZER[name]([whole], **settings)
+    feed(one, whole, gradients)
+
+    before = EVERY_OPTIMIZER[name]([first], **settings)
+    feed(before, first, gradients[:6])
+    saved = through_a_file({"param": first.detach(), "optimizer": before.state_dict()})
+    resumed = nn.Parameter(saved["param"])
+    after = EVERY_OPTIMIZER[name]([resumed])
+    after.load_state_dict(saved["optimizer"])
+    feed(after, resumed, gradients[6:])
+
+    assert torch.equal(resumed, whole)
+    assert equal(after.state_dict(), one.state_dict())
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", WITH_MASTERS)
+def test_loaded_state_is_float32_and_bit_equal(name, dtype):
+    param = random_parameter(20, dtype=dtype)
+    a = EVERY_OPTIMIZER[name]([param])
+    feed(a, param, random_gradients(5, 20, dtype=dtype))
+    b = EVERY_OPTIMIZER[name]([nn.Parameter(param.detach().clone())])
+    b.load_state_dict(through_a_file(a.state_dict()))
+    assert equal(b.state_dict(), a.state_dict())
+    loaded = tensors(b.state[b.param_groups[0]["params"][0]])
+    assert {value.dtype for value in loaded.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("carry", [copy.deepcopy, through_a_file])
+def test_a_small_second_moment_survives_loading_and_the_next_step_is_finite(carry):
+    p = parameter([1.0], torch.float16)
+    a = AdamFP16([p], lr=1e-4)
+    feed(a, p, [1e-5] * 10)
+    q = nn.Parameter(p.detach().clone())
+    b = AdamFP16([q], lr=1e-4)
+    b.load_state_dict(carry(a.state_dict()))
+    assert equal(b.state_dict(), a.state_dict())
+    p.grad, q.grad = torch.full_like(p, 1e-5), torch.full_like(q, 1e-5)
+    a.step(), b.step()
+    assert torch.equal(p, q)
+    assert torch.isfinite(q).all()
+
+
+@pytest.mark.parametrize("order", ["model first", "optimizer first"])
+def test_model_and_optimizer_may_be_loaded_in_any_order(order):
+    def network():
+        torch.manual_seed(1)
+        return nn.Linear(4, 4).half()
+
+    def train(model, optimizer, steps):
+        for step in steps:
+            for k, param in enumerate(model.parameters()):
+                param.grad = random_gradients(1, *param.shape, seed=10 * step + k, dtype=torch.float16)[0]
+            optimizer.step()
+
+    whole = network()
+    one = AdamFP16(whole.parameters(), lr=1e-4)
+    train(whole, one, range(12))
+
+    model = network()
+    first = AdamFP16(model.parameters(), lr=1e-4)
+    train(model, first, range(6))
+    saved = through_a_file({"model": model.state_dict(), "optimizer": first.state_dict()})
+    resumed = nn.Linear(4, 4).half()
+    second = AdamFP16(resumed.parameters())
+    loads = [lambda: resumed.load_state_dict(saved["model"]), lambda: second.load_state_dict(saved["optimizer"])]
+    for load in loads if order == "model first" else loads[::-1]:
+        load()
+    train(resumed, second, range(6, 12))
+    assert equal(second.state_dict(), one.state_dict())
+
+
+def test_a_checkpoint_loaded_into_the_run_it_came_from_brings_it_back():
+    param = random_parameter(20, dtype=torch.float16)
+    a = AdamFP16([param], lr=1e-3)
+    gradients = random_gradients(9, 20, dtype=torch.float16)
+    feed(a, param, gradients[:3])
+    saved, weights = snapshot(a), param.detach().clone()
+    once = feed(a, param, gradients[3:])
+    a.load_state_dict(saved)
+    with torch.no_grad():
+        param.copy_(weights)
+    assert torch.equal(torch.stack(feed(a, param, gradients[3:])), torch.stack(once))
+
+
+@pytest.mark.parametrize("name", EVERY_OPTIMIZER)
+def test_a_checkpoint_made_before_the_first_step_is_loaded(name):
+    a, b = EVERY_OPTIMIZER[name]([parameter([1.0])], lr=0.3), EVERY_OPTIMIZER[name]([parameter([1.0])])
+    b.load_state_dict(a.state_dict())
+    assert b.param_groups[0]["lr"] == 0.3
+    assert b.param_groups[0]["t"] == 0
+
+
+def test_a_checkpoint_of_a_parameter_that_had_no_gradient_yet_is_loaded():
+    trained, late = parameter([1.0]), parameter([1.0])
+    a = AdamWarmup([trained, late], lr=1.0, warmup=10)
+    feed(a, trained, [1.0] * 4)
+    other, other_late = parameter([1.0]), parameter([0.0])
+    b = AdamWarmup([other, other_late])
+    b.load_state_dict(a.state_dict())
+    feed(b, other_late, [1.0])
+    assert other_late.item() == pytest.approx(-0.5, rel=1e-9)
+
+
+def test_all_settings_of_all_groups_are_saved():
+    def make():
+        return AMSGrad(
+            [
+                {"params": [parameter([1.0])], "weight_decay": WeightDecay(0.2, weight_decouple=False), "eps": 0.1},
+                {"params": [parameter([1.0])], "betas": (0.5, 0.6), "maximize": True, "optimized_update": False},
+            ],
+            **settings,
+        )
+
+    settings = {"lr": 0.3, "amsgrad": True}
+    a = make()
+    settings = {"lr": 0.7, "amsgrad": False}
+    b = make()
+    for group in b.param_groups:
+        group.update(weight_decay=0.9, weight_decouple=True, eps=0.9, betas=(0.1, 0.1), maximize=False)
+    b.load_state_dict(through_a_file(a.state_dict()))
+    assert equal(b.state_dict(), a.state_dict())
+
+
+def test_the_state_dict_is_in_torchs_format():
+    param = parameter([1.0], torch.float16)
+    a = AdamFP16([param])
+    feed(a, param, [1.0])
+    saved = a.state_dict()
+    assert saved.keys() == {"state", "param_groups"}
+    assert saved["state"].keys() == {0}
+    assert saved["param_groups"][0]["params"] == [0]
+
+
+# Hooks
+
+
+def test_what_a_pre_hook_returns_is_what_is_loaded():
+    param = parameter([1.0], torch.float16)
+    a = AdamFP16([param])
+    feed(a, param, [1.0])
+
+    def doubled(optimizer, checkpoint):
+        checkpoint = copy.deepcopy(checkpoint)
+        checkpoint["state"][0]["exp_avg"] *= 2
+        return checkpoint
+
+    b = AdamFP16([parameter([1.0], torch.float16)])
+    b.register_load_state_dict_pre_hook(doubled)
+    b.load_state_dict(a.state_dict())
+    loaded = b.state[b.param_groups[0]["params"][0]]["exp_avg"]
+    assert loaded.item() == 2 * a.state[param]["exp_avg"].item()
+
+
+def test_a_post_hook_sees_float32():
+    param, seen = parameter([1.0], torch.float16), []
+    a = AdamFP16([param])
+    feed(a, param, [1e-5])
+    b = AdamFP16([parameter([1.0], torch.float16)])
+    b.register_load_state_dict_post_hook(lambda o: seen.append(o.state[o.param_groups[0]["params"][0]]["exp_avg_sq"]))
+    b.load_state_dict(a.state_dict())
+    assert seen[0].dtype is torch.float32
+    assert torch.equal(seen[0], a.state[param]["exp_avg_sq"])
+
+
+def test_a_post_hook_may_change_what_was_loaded():
+    param = parameter([1.0], torch.float16)
+    a = AdamFP16([param])
+    feed(a, param, [1.0])
+    b = AdamFP16([parameter([1.0], torch.float16)])
+    b.register_load_state_dict_post_hook(lambda o: o.state[o.param_groups[0]["params"][0]]["exp_avg"].zero_())
+    b.load_state_dict(snapshot(a))
+    assert b.state[b.param_groups[0]["params"][0]]["exp_avg"].item() == 0.0
+
+
+def test_loading_leaves_no_hook_behind():
+    a, calls = Adam([parameter([1.0])]), []
+    a.register_load_state_dict_pre_hook(lambda *_: calls.append("pre"))
+    for _ in range(3):
+        a.load_state_dict(a.state_dict())
+    assert calls == ["pre"] * 3
+    assert (len(a._optimizer_load_state_dict_pre_hooks), len(a._optimizer_load_state_dict_post_hooks)) == (1, 0)
+
+
+def test_the_checkpoint_that_is_loaded_is_left_as_it_was():
+    param = parameter([1.0], torch.float16)
+    a = AdamFP16([param])
+    feed(a, param, [1.0])
+    saved = snapshot(a)
+    kept = copy.deepcopy(saved)
+    b = AdamFP16([parameter([1.0], torch.float16)])
+    b.load_state_dict(saved)
+    assert equal(saved, kept)
+
+
+# Checkpoints of other origin
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("capturable", [False])
+@pytest.mark.parametrize("theirs", [torch.optim.Adam, torch.optim.AdamW])
+def test_a_checkpoint_of_torch_goes_on_as_under_torch(theirs, capturable, maximize):
+    param = random_parameter(5)
+    a = theirs([param], lr=3e-3, betas=(0.8, 0.99), eps=1e-4, weight_decay=0.1, maximize=maximize)
+    gradients = random_gradients(20, 5)
+    feed(a, param, gradients[:10])
+    mine = nn.Parameter(param.detach().clone())
+    b = Adam([mine], lr=0.7)
+    b.load_state_dict(through_a_file(a.state_dict()))
+    for ours, other in zip(feed(b, mine, gradients[10:]), feed(a, param, gradients[10:]), strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-10, atol=0)
+
+
+def test_a_checkpoint_of_torchs_amsgrad_goes_on_as_under_torch():
+    param = random_parameter(5)
+    a = torch.optim.Adam([param], amsgrad=True, betas=(0.8, 0.9))
+    gradients = random_gradients(20, 5)
+    feed(a, param, gradients[:10])
+    mine = nn.Parameter(param.detach().clone())
+    b = AMSGrad([mine])
+    b.load_state_dict(through_a_file(a.state_dict()))
+    torch.testing.assert_close(
+        feed(b, mine, gradients[10:])[-1], feed(a, param, gradients[10:])[-1], rtol=1e-10, atol=0
+    )
+
+
+def test_a_checkpoint_of_torch_with_complex_parameters_goes_on_as_under_torch():
+    torch.manual_seed(0)
+    param = nn.Parameter(torch.randn(4, dtype=torch.complex128))
+    a = torch.optim.Adam([param])
+    gradients = torch.randn(10, 4, dtype=torch.complex128)
+    feed(a, param, gradients[:5])
+    mine = nn.Parameter(param.detach().clone())
+    b = Adam([mine])
+    b.load_state_dict(through_a_file(a.state_dict()))
+    torch.testing.assert_close(feed(b, mine, gradients[5:])[-1], feed(a, param, gradients[5:])[-1], rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("theirs", [torch.optim.Adam, torch.optim.AdamW])
+def test_a_float32_checkpoint_of_torch_goes_on_in_half_with_masters(theirs):
+    full = random_parameter(20, dtype=torch.float32)
+    a = theirs([full], weight_decay=0.1)
+    gradients = random_gradients(40, 20, dtype=torch.float16)
+    feed(a, full, gradients[:20])
+    with torch.no_grad():
+        full.copy_(full.half())
+    half = nn.Parameter(full.detach().half())
+    b = AdamFP16([half])
+    b.load_state_dict(through_a_file(a.state_dict()))
+    feed(a, full, gradients[20:])
+    feed(b, half, gradients[20:])
+    torch.testing.assert_close(next(iter(b.master_params())), full.detach(), rtol=1e-6, atol=1e-6)
+
+
+def test_a_schedule_goes_on_at_the_largest_step_of_a_torch_checkpoint():
+    trained, late = parameter([1.0]), parameter([1.0])
+    a = torch.optim.Adam([trained, late])
+    feed(a, trained, [1.0] * 3)
+    late.grad = torch.ones_like(late)
+    a.step()
+    mine = [parameter([1.0]), parameter([1.0])]
+    b = AdamWarmup(mine, warmup=10)
+    b.load_state_dict(a.state_dict())
+    assert b.param_groups[0]["t"] == 4
+
+
+def test_a_checkpoint_of_torch_brings_its_epsilon_and_its_order_of_operations():
+    param = parameter([1.0])
+    a = torch.optim.Adam([param], eps=0.1)
+    feed(a, param, [1.0])
+    b = Adam([parameter([1.0])])
+    b.load_state_dict(a.state_dict())
+    assert (b.param_groups[0]["eps"], b.param_groups[0]["optimized_update"]) == (0.1, False)
+
+
+@pytest.mark.parametrize("key", ["foreach", "fused", "differentiable"])
+def test_how_torch_runs_its_steps_is_not_loaded(key):
+    param = parameter([1.0])
+    a = torch.optim.Adam([param], foreach=True)
+    feed(a, param, [1.0])
+    b = Adam([parameter([1.0])])
+    b.load_state_dict(a.state_dict())
+    assert key not in b.param_groups[0]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_checkpoint_of_plain_adam_goes_on_with_masters(dtype):
+    param = random_parameter(20, dtype=dtype)
+    a = Adam([param])
+    gradients = random_gradients(10, 20, dtype=dtype)
+    feed(a, param, gradients[:5])
+    half = nn.Parameter(param.detach().clone())
+    b = AdamFP16([half])
+    b.load_state_dict(through_a_file(a.state_dict()))
+    full = nn.Parameter(param.detach().float())
+    c = Adam([full])
+    c.load_state_dict(through_a_file(a.state_dict()))
+    feed(b, half, gradients[5:])
+    feed(c, full, gradients[5:])
+    assert torch.equal(next(iter(b.master_params())), full.detach())
+
+
+def ancestors_checkpoint(dtype: torch.dtype = torch.float32) -> dict:
+    """What labml_nn's AdamFP16 saves after three steps."""
+    state = {
+        "step": 3,
+        "exp_avg": torch.tensor([0.271, -0.271], dtype=dtype),
+        "exp_avg_sq": torch.tensor([0.002997, 0.002997], dtype=dtype),
+        "fp32_copy": torch.tensor([0.9970001, -1.0029999], dtype=dtype),
+    }
+    group = {"weight_decay": 0.1, "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-16, "params": [0]}
+    return {"state": {0: state}, "param_groups": [group]}
+
+
+def test_a_checkpoint_of_the_ancestor_is_loaded_bit_for_bit():
+    saved = ancestors_checkpoint()
+    a = AdamFP16([nn.Parameter(saved["state"][0]["fp32_copy"].half())])
+    a.load_state_dict(through_a_file(saved))
+    state = a.state[a.param_groups[0]["params"][0]]
+    assert torch.equal(state["master"], saved["state"][0]["fp32_copy"])
+    assert torch.equal(state["exp_avg_sq"], saved["state"][0]["exp_avg_sq"])
+    assert (state["step"], a.param_groups[0]["t"]) == (3, 3)
+
+
+def test_a_checkpoint_of_the_ancestor_goes_on_like_a_float32_run():
+    saved = ancestors_checkpoint()
+    half = nn.Parameter(saved["state"][0]["fp32_copy"].half())
+    a = AdamFP16([half])
+    a.load_state_dict(copy.deepcopy(saved))
+    full = nn.Parameter(saved["state"][0]["fp32_copy"].clone())
+    b = torch.optim.AdamW([full], lr=1e-3, eps=1e-16, weight_decay=0.1)
+    b.load_state_dict(
+        {
+            "state": {0: {**saved["state"][0], "step": torch.tensor(3.0)}},
+            "param_groups": [{**b.state_dict()["param_groups"][0]}],
+        }
+    )
+    gradients = random_gradients(5, 2, dtype=torch.float16)
+    feed(a, half, gradients)
+    feed(b, full, gradients)
+    torch.testing.assert_close(next(iter(a.master_params())), full.detach(), rtol=1e-6, atol=1e-6)
+
+
+def test_state_that_the_ancestors_own_loading_had_rounded_is_widened():
+    saved = ancestors_checkpoint(torch.float16)
+    a = AdamFP16([nn.Parameter(saved["state"][0]["fp32_copy"].clone())])
+    a.load_state_dict(saved)
+    loaded = tensors(a.state[a.param_groups[0]["params"][0]])
+    assert {value.dtype for value in loaded.values()} == {torch.float32}
+
+
+# Checkpoints that do not fit
+
+
+def trained(
+    cls: type = AdamFP16, shape: tuple[int, ...] = (3,), dtype: torch.dtype = torch.float16
+) -> torch.optim.Optimizer:
+    param = random_parameter(*shape, dtype=dtype)
+    optimizer = cls([param])
+    feed(optimizer, param, [torch.ones(shape)])
+    return optimizer
+
+
+def broken(change) -> dict:
+    saved = snapshot(trained())
+    change(saved)
+    return saved
+
+
+DOES_NOT_FIT = {
+    "a missing moment": (broken(lambda s: s["state"][0].pop("exp_avg_sq")), "exp_avg_sq"),
+    "a missing step": (broken(lambda s: s["state"][0].pop("step")), "step"),
+    "an unknown entry": (broken(lambda s: s["state"][0].update(hessian=torch.ones(3))), "hessian"),
+    "a moment of another shape": (broken(lambda s: s["state"][0].update(exp_avg=torch.ones(4))), "exp_avg"),
+    "a master of another shape": (broken(lambda s: s["state"][0].update(master=torch.ones(4))), "master"),
+    "a moment that broadcasts": (broken(lambda s: s["state"][0].update(exp_avg=torch.ones(1))), "exp_avg"),
+    "more parameters": (broken(lambda s: s["param_groups"][0]["params"].append(1)), "parameters"),
+    "more groups": (broken(lambda s: s["param_groups"].append({"params": [1]})), "group"),
+    "not an optimizer's": ({"weight": torch.ones(3)}, "param_groups"),
+}
+
+
+@pytest.mark.parametrize("name", DOES_NOT_FIT)
+def test_a_checkpoint_that_does_not_fit_is_refused_by_the_name_of_what_is_wrong(name):
+    checkpoint, what = DOES_NOT_FIT[name]
+    with pytest.raises(ValueError, match=what):
+        trained().load_state_dict(checkpoint)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in DOES_NOT_FIT if "moment" in name or "master" in name or "step" in name]
+)
+def test_the_refusal_names_group_and_parameter(name):
+    checkpoint, _ = DOES_NOT_FIT[name]
+    with pytest.raises(ValueError, match=r"group 0.*parameter 0"):
+        trained().load_state_dict(checkpoint)
+
+
+@pytest.mark.parametrize("name", DOES_NOT_FIT)
+def test_of_a_checkpoint_that_does_not_fit_nothing_is_loaded(name):
+    checkpoint, _ = DOES_NOT_FIT[name]
+    optimizer = trained()
+    optimizer.param_groups[0]["lr"] = 0.25
+    before = snapshot(optimizer)
+    with pytest.raises((ValueError, KeyError)):
+        optimizer.load_state_dict(checkpoint)
+    assert equal(optimizer.state_dict(), before)
+
+
+def test_when_the_second_parameter_does_not_fit_the_first_keeps_its_state():
+    first, second = parameter([1.0], torch.float16), parameter([1.0], torch.float16)
+    a = AdamFP16([first, second])
+    first.grad, second.grad = torch.ones_like(first), torch.ones_like(second)
+    a.step()
+    saved = snapshot(a)
+    saved["state"][0]["exp_avg"] += 1
+    del saved["state"][1]["exp_avg"]
+    before = snapshot(a)
+    with pytest.raises(ValueError, match=r"parameter 1.*exp_avg"):
+        a.load_state_dict(saved)
+    assert equal(a.state_dict(), before)
+
+
+def test_masters_are_not_dropped_silently_by_an_optimizer_without_them():
+    saved = snapshot(trained())
+    plain = Adam([random_parameter(3, dtype=torch.float16)])
+    with pytest.raises(ValueError, match="master"):
+        plain.load_state_dict(saved)
+
+
+def test_the_maximum_of_amsgrad_is_not_dropped_silently():
+    saved = snapshot(trained(AMSGrad, dtype=torch.float32))
+    with pytest.raises(ValueError, match="max_exp_avg_sq"):
+        Adam([random_parameter(3, dtype=torch.float32)]).load_state_dict(saved)
+
+
+def test_amsgrad_says_that_a_checkpoint_of_adam_has_no_maximum():
+    saved = snapshot(trained(Adam, dtype=torch.float32))
+    with pytest.raises(ValueError, match="max_exp_avg_sq"):
+        AMSGrad([random_parameter(3, dtype=torch.float32)]).load_state_dict(saved)
+
+
+def test_a_checkpoint_of_another_kind_of_optimizer_is_refused():
+    param = random_parameter(3, dtype=torch.float32)
+    theirs = torch.optim.SGD([param], momentum=0.9)
+    feed(theirs, param, [torch.ones(3)])
+    with pytest.raises(ValueError, match="exp_avg"):
+        Adam([random_parameter(3, dtype=torch.float32)]).load_state_dict(theirs.state_dict())
+
+
+# Copies
+
+
+COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda x: __import__("pickle").loads(__import__("pickle").dumps(x))}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("capturable", [False, True])
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize("name", EVERY_OPTIMIZER)
+def test_a_copy_made_in_mid_run_takes_the_same_steps(name, how, capturable, dtype):
+    param = random_parameter(5, dtype=dtype)
+    settings = {"weight_decay": WeightDecay(0.1, weight_decouple=False), "optimized_update": False, "maximize": True}
+    a = EVERY_OPTIMIZER[name]([param], capturable=capturable, **settings)
+    gradients = random_gradients(8, 5, dtype=dtype)
+    feed(a, param, gradients[:4])
+    b = COPIES[how](a)
+    (twin,) = b.param_groups[0]["params"]
+    assert torch.equal(torch.stack(feed(b, twin, gradients[4:])), torch.stack(feed(a, param, gradients[4:])))
+
+
+@pytest.mark.parametrize("name", EVERY_OPTIMIZER)
+def test_a_copy_made_before_the_first_step_takes_the_same_steps(name):
+    param = parameter([1.0])
+    a = EVERY_OPTIMIZER[name]([param])
+    b = copy.deepcopy(a)
+    (twin,) = b.param_groups[0]["params"]
+    assert numbers(feed(b, twin, [1.0, 0.5])) == numbers(feed(a, param, [1.0, 0.5]))
+
+
+def test_model_and_optimizer_copied_together_belong_together():
+    model = nn.Linear(2, 2).half()
+    optimizer = AdamFP16(model.parameters())
+    for param in model.parameters():
+        param.grad = torch.ones_like(param)
+    optimizer.step()
+    other_model, other = copy.deepcopy((model, optimizer))
+    before = other_model.weight.detach().clone()
+    other_model.weight.grad = torch.ones_like(other_model.weight)
+    other.param_groups[0]["lr"] = 0.5
+    other.step()
+    assert not torch.equal(other_model.weight, before)
+
+
+# Between kinds of step count, between dtypes
+
+
+@pytest.mark.parametrize(("saved_as", "loaded_as"), [(True, False), (False, True)])
+@pytest.mark.parametrize("name", EVERY_OPTIMIZER)
+def test_a_saved_groups_capturable_wins_over_the_constructors(name, saved_as, loaded_as):
+    param = random_parameter(5)
+    a = EVERY_OPTIMIZER[name]([param], capturable=saved_as)
+    gradients = random_gradients(6, 5)
+    feed(a, param, gradients[:3])
+    twin = nn.Parameter(param.detach().clone())
+    b = EVERY_OPTIMIZER[name]([twin], capturable=loaded_as)
+    b.load_state_dict(through_a_file(a.state_dict()))
+    assert b.param_groups[0]["capturable"] is saved_as
+    assert torch.equal(torch.stack(feed(b, twin, gradients[3:])), torch.stack(feed(a, param, gradients[3:])))
+
+
+@pytest.mark.parametrize("name", EVERY_OPTIMIZER)
+def test_capturable_switched_on_by_hand_after_loading_converts_the_counts(name):
+    param = random_parameter(5, dtype=torch.float32)
+    a = EVERY_OPTIMIZER[name]([param])
+    gradients = random_gradients(6, 5, dtype=torch.float32)
+    feed(a, param, gradients[:3])
+    twin = nn.Parameter(param.detach().clone())
+    b = EVERY_OPTIMIZER[name]([twin], capturable=True)
+    saved = snapshot(a)
+    saved["param_groups"][0]["capturable"] = True
+    b.load_state_dict(saved)
+    torch.testing.assert_close(feed(b, twin, gradients[3:])[-1], feed(a, param, gradients[3:])[-1], rtol=1e-6, atol=0)
+    assert isinstance(b.state[twin]["step"], torch.Tensor)
+
+
+@pytest.mark.parametrize("saved_as", HALVES)
+def test_masters_come_back_into_a_model_that_was_turned_to_float32(saved_as):
+    param = random_parameter(20, dtype=saved_as)
+    a = AdamFP16([param], lr=1e-4)
+    feed(a, param, random_gradients(5, 20, dtype=saved_as))
+    kept = next(iter(a.master_params())).clone()
+    full = nn.Parameter(param.detach().float())
+    b = AdamFP16([full], lr=1e-4)
+    b.load_state_dict(through_a_file(a.state_dict()))
+    b.param_groups[0]["lr"] = 0.0
+    feed(b, full, [torch.ones(20)])
+    assert torch.equal(full.detach(), kept)
+
+
+def test_a_model_turned_to_float32_in_mid_run_goes_on_from_its_masters():
+    model = nn.Linear(4, 4, bias=False).half()
+    a = AdamFP16(model.parameters(), lr=1e-4)
+    feed(a, model.weight, [torch.ones(4, 4)] * 5)
+    kept = next(iter(a.master_params())).clone()
+    model.float()
+    model.weight.grad = None
+    a.param_groups[0]["lr"] = 0.0
+    feed(a, model.weight, [torch.ones(4, 4)])
+    assert torch.equal(model.weight.detach(), kept)
+
+
+def test_a_scaler_saved_with_the_optimizer_makes_the_whole_run_resume():
+    saved = GradScalerFP16("cpu", init_scale=2.0**9, growth_interval=7).state_dict()
+    other = GradScalerFP16("cpu")
+    other.load_state_dict(through_a_file(saved))
+    assert other.state_dict() == saved
+
+
+def test_loading_in_paper_form_keeps_torchs_equality():
+    param = random_parameter(5)
+    a = Adam([param], **PAPER_FORM)
+    feed(a, param, random_gradients(3, 5))
+    b = Adam([nn.Parameter(param.detach().clone())])
+    b.load_state_dict(a.state_dict())
+    assert (b.param_groups[0]["eps"], b.param_groups[0]["optimized_update"]) == (1e-8, False)
