@@ -18,7 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     update = commands.add_parser("translate", help="bring catalogues, anchors and digests in line with their sources")
     accept = "a translated page that has been revised after its English page changed"
     update.add_argument("--accept", type=Path, nargs="+", default=[], metavar="PAGE", help=accept)
-    commands.add_parser("check", help="list everything that is wrong with the translations")
+    check = commands.add_parser("check", help="list everything that is wrong with the translations")
+    check.add_argument("pages", nargs="*", metavar="PAGE", help="only these (adam, guides/resume, site)")
     options = parser.parse_args(arguments)
     try:
         project = translate.Project.load(options.config)
@@ -26,14 +27,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report, problems = translate.translate(project, options.accept)
             print(*report, sep="\n")
         else:
-            problems = translate.check(project)
+            problems = translate.check(project, options.pages)
     except translate.ProjectError as error:
         print(error, file=sys.stderr)
         return 1
     for problem in problems:
         print(problem, file=sys.stderr)
     if options.command == "check":
-        print(f"{len(problems)} problems" if problems else "all texts are translated, and nothing is wrong with them")
+        print(
+            f"{len(problems)} problem{'s' * (len(problems) > 1)}"
+            if problems
+            else "all texts are translated, and nothing is wrong with them"
+        )
     return 1 if problems else 0
 
 

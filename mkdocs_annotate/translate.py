@@ -148,10 +148,10 @@ def translate(project: Project, accept: Sequence[Path] = ()) -> tuple[list[str],
                     report.append(f"{project.name(path)}: updated")
             except CatalogueError as error:
                 problems.append(Problem(project.name(path), error.line, error.message))
-        for twin in project.twins(language):
-            source = twin.with_name(twin.name.removesuffix(f".{language}.md") + ".md")
+        for source in project.handwritten():
+            twin = twin_of(source, language)
             accepted = twin.resolve() in {path.resolve() for path in accept}
-            if source.exists() and write_digest(twin, digest(source), replace=accepted):
+            if twin.exists() and write_digest(twin, digest(source), replace=accepted):
                 report.append(f"{project.name(twin)}: follows {project.name(source)} as it is now")
         report.append(f"{language}: {progress(project, language, wanted)}")
     return report, problems
@@ -218,16 +218,27 @@ class Text:
     line: Callable[[int], int]
 
 
-def check(project: Project) -> list[Problem]:
-    """List everything that is wrong with the translations, in all languages."""
+def check(project: Project, only: Sequence[str] = ()) -> list[Problem]:
+    """List everything that is wrong with the translations, in all languages; of some pages only if these are named."""
     problems: list[Problem] = []
     wanted = catalogues(project, problems)
+    pages = project.handwritten()
+    if only:
+        wanted = {name: messages for name, messages in wanted.items() if name in only}
+        pages = [path for path in pages if path.relative_to(project.docs).with_suffix("").as_posix() in only]
+        known = [*wanted, *(path.relative_to(project.docs).with_suffix("").as_posix() for path in pages)]
+        for name in only:
+            if name not in known:
+                raise ProjectError(
+                    f'no page is named "{name}"; a name is that of a module or of a file in {project.docs.name}.'
+                )
     for language in project.translations:
         texts: list[Text] = []
         for name, messages in wanted.items():
             problems += check_catalogue(project, language, name, messages, texts)
-        problems += strangers(project, language, wanted)
-        problems += check_twins(project, language, texts)
+        problems += check_twins(project, language, pages, texts)
+        if not only:
+            problems += strangers(project, language, wanted)
         for text in texts:
             found = differences(text.english, text.markdown)
             problems += [Problem(text.path, text.line(each.offset), each.message) for each in found]
@@ -290,28 +301,33 @@ def kind_of(context: str) -> TextKind:
 
 
 def strangers(project: Project, language: str, wanted: Iterable[str]) -> list[Problem]:
-    """List the catalogues that belong to no page."""
+    """List the catalogues and the twins that belong to no page."""
     folder = project.locale / language
     known = {(folder / f"{name}.po") for name in wanted}
     found = [path for path in sorted(folder.rglob("*.po")) if path not in known]
-    return [Problem(project.name(path), 1, "no page has this name; rename or delete the catalogue.") for path in found]
+    problems = [
+        Problem(project.name(path), 1, "no page has this name; rename or delete the catalogue.") for path in found
+    ]
+    twins = {twin_of(source, language) for source in project.handwritten()}
+    found = [path for path in project.twins(language) if path not in twins]
+    message = "the page that this one translates is gone; delete or rename it."
+    return problems + [Problem(project.name(path), 1, message) for path in found]
 
 
-def check_twins(project: Project, language: str, texts: list[Text]) -> list[Problem]:
+def twin_of(source: Path, language: str) -> Path:
+    """Return where the translation of a hand-written page is."""
+    return source.with_name(f"{source.stem}.{language}.md")
+
+
+def check_twins(project: Project, language: str, pages: Iterable[Path], texts: list[Text]) -> list[Problem]:
     """List the hand-written pages without a twin and the twins that do not follow; add the others to the texts."""
     problems = []
-    expected = {}
-    for source in project.handwritten():
-        twin = source.with_name(f"{source.stem}.{language}.md")
-        expected[twin] = source
+    for source in pages:
+        twin = twin_of(source, language)
+        shown = project.name(twin)
         if not twin.exists():
             problems.append(Problem(project.name(source), 1, f"the page has no twin {twin.name}."))
-    for twin in project.twins(language):
-        shown = project.name(twin)
-        if twin not in expected:
-            problems.append(Problem(shown, 1, "the page that this one translates is gone; delete or rename it."))
             continue
-        source = expected[twin]
         text, english = twin.read_text(encoding="utf-8"), source.read_text(encoding="utf-8")
         old = read_digest(text)
         if not old:

@@ -234,6 +234,16 @@ def test_textlint_reads_the_texts_where_the_project_asks_for_it(root: Path, whol
         check(whole)
 
 
+def test_some_pages_can_be_checked_alone(root: Path, whole: Project) -> None:
+    (root / "locale/ja/toy.po").unlink()
+    (root / "docs/index.ja.md").unlink()
+    assert shown(check(whole, ["toy"])).startswith("locale/ja/toy.po:1: ")
+    assert shown(check(whole, ["index"])) == "docs/index.md:1: the page has no twin index.ja.md."
+    assert check(whole, ["site"]) == []
+    with pytest.raises(ProjectError, match='no page is named "adm"'):
+        check(whole, ["adm"])
+
+
 def test_title_and_description_of_a_page_are_read_too() -> None:
     texts = list(
         page_texts(
