@@ -1,9 +1,9 @@
 """Catalogues: what is translated, how far, and how a catalogue follows its source.
 
 A catalogue is a gettext file (``locale/<language>/<page>.po``). Its entries are *messages*: ``msgctxt`` says where a
-text stands (``adam:Adam.get_mv-2``, ``adam#title``), ``msgid`` is the English Markdown, ``msgstr`` the translation. A text
-is shown translated only if the catalogue holds exactly this English text at exactly this place and nobody doubts it
-(*fuzzy*); else the English is shown.
+text stands (``adam:Adam.get_mv-2``, ``adam#title``) or of which kind it is (``label``), ``msgid`` is the English
+Markdown, ``msgstr`` the translation. A text is shown translated only if the catalogue holds exactly this English text
+in this context and nobody doubts it (*fuzzy*); else the English is shown.
 
 The reader is strict: a file that is broken anywhere is refused with its line, because a lenient reader would drop
 translations without a word. Escapes are Babel's.
@@ -50,11 +50,16 @@ class CatalogueError(Exception):
 
 @dataclass(frozen=True)
 class Message:
-    """A text of the source that can be translated."""
+    """A text of the source that can be translated, and the ``path:line`` where it stands."""
 
     context: str
     text: str
     location: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells this text from all others."""
+        return self.context, self.text
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,16 @@ class Item:
     line: int = 0
     pieces: list[tuple[int, int]] = field(default_factory=list)
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells this entry from all others."""
+        return self.context, self.msgid
+
+    @property
+    def translated(self) -> bool:
+        """Whether there is a translation at all."""
+        return self.msgstr.strip() != ""
+
     def line_at(self, offset: int) -> int:
         """Line of the file that holds the character ``offset`` of the translation."""
         line = self.line
@@ -91,6 +106,11 @@ class Item:
         return line
 
 
+def is_place(context: str) -> bool:
+    """Tell whether a context names one place (``adam:module``, ``adam#title``) and not a kind of text (``label``)."""
+    return ":" in context or "#" in context
+
+
 class Catalogue:
     """The translations of one page, read from one file."""
 
@@ -98,7 +118,8 @@ class Catalogue:
         self.path = path
         self.items = items
         self.header = header
-        self._by_context = {item.context: item for item in items if not item.obsolete}
+        self._used = {item.key: item for item in items if not item.obsolete}
+        self._places = {item.context: item for item in self._used.values() if is_place(item.context)}
 
     @classmethod
     def load(cls, path: Path) -> Catalogue:
@@ -114,23 +135,23 @@ class Catalogue:
             raise CatalogueError(path, line, "the file is not UTF-8; save it as UTF-8.") from None
         items = _Reader(path, text).items
         header = items.pop(0) if items and not items[0].context and not items[0].msgid else None
-        seen: dict[str, int] = {}
+        seen: dict[object, int] = {}
         for item in items:
             if item.obsolete:
                 continue
             if not item.context or not item.msgid:
                 what = "msgctxt" if not item.context else "text in msgid"
                 raise CatalogueError(path, item.line, f"the entry has no {what}; every entry needs both.")
-            if item.context in seen:
-                message = f'"{item.context}" is already translated in line {seen[item.context]}; keep one of the two.'
+            first = seen.setdefault(item.context if is_place(item.context) else item.key, item.line)
+            if first != item.line:
+                message = f'"{item.context}" is already translated in line {first}; keep one of the two.'
                 raise CatalogueError(path, item.line, message)
-            seen[item.context] = item.line
         return cls(path, items, header)
 
     def lookup(self, context: str, msgid: str) -> Entry:
         """Find the translation of a text; whatever is not ``ok`` comes back as the English text itself."""
-        item = self._by_context.get(context)
-        if item is None or not item.msgstr.strip():
+        item = self.item(context, msgid)
+        if item is None or not item.translated:
             return Entry(msgid, "missing")
         if item.msgid != msgid:
             return Entry(msgid, "stale")
@@ -138,15 +159,18 @@ class Catalogue:
             return Entry(msgid, "fuzzy")
         return Entry(item.msgstr, "ok")
 
-    def item(self, context: str) -> Item | None:
-        """Return the entry of a place as it stands in the file."""
-        return self._by_context.get(context)
+    def item(self, context: str, msgid: str) -> Item | None:
+        """Return the entry of a text as it stands in the file; at a place, also if it was made from another text."""
+        return self._used.get((context, msgid)) or self._places.get(context)
 
-    def save(self) -> bool:
-        """Write the file, always the same bytes for the same entries; return whether it changed."""
+    def save(self, language: str = "") -> bool:
+        """Write the file, always the same bytes for the same entries; return whether it changed.
+
+        The language is written into the header of a new file; if none is given, it is the name of the file's folder.
+        """
         header = self.header
         if header is None:
-            header = Item(msgstr=_HEADER.format(language=self.path.parent.name))
+            header = Item(msgstr=_HEADER.format(language=language or self.path.parent.name))
         data = "\n".join(_block(item) for item in (header, *self.items)).encode()
         if self.path.exists() and self.path.read_bytes() == data:
             return False
@@ -156,28 +180,30 @@ class Catalogue:
 
     def __iter__(self) -> Iterator[Item]:
         """Go through the entries in use, in the order of the file."""
-        return iter(self._by_context.values())
+        return iter(self._used.values())
 
 
-def update(path: Path, messages: Sequence[Message]) -> bool:
+def update(path: Path, messages: Sequence[Message], language: str = "") -> bool:
     """Bring a catalogue in line with the texts of its source; return whether the file changed.
 
     A translation follows its text when a row moves. When the text changed, the translation stays as a *fuzzy* entry
     that also holds the English text it was made from; when the text is gone, it stays as an *obsolete* one (``#~``).
     """
-    contexts = [message.context for message in messages]
-    for context in contexts:
-        if contexts.count(context) > 1:
-            raise ValueError(f'{path.as_posix()}: two texts of the source have the same place "{context}".')
+    seen: set[object] = set()
+    for message in messages:
+        place = message.context if is_place(message.context) else message.key
+        if place in seen:
+            raise ValueError(f'{path.as_posix()}: two texts of the source have the same place "{message.context}".')
+        seen.add(place)
     catalogue = Catalogue.load(path)
     if not messages and not catalogue.items:
         return False
     found = _match(messages, catalogue.items)
     taken = {id(item) for item in found.values()}
-    gone = [item for item in catalogue.items if id(item) not in taken and item.msgstr.strip()]
-    items = [_follow(found.get(message.context), message) for message in messages]
+    gone = [item for item in catalogue.items if id(item) not in taken and item.translated]
+    items = [_follow(found.get(message.key), message) for message in messages]
     items += [dataclasses.replace(item, obsolete=True, location="") for item in gone]
-    return Catalogue(path, items, catalogue.header).save()
+    return Catalogue(path, items, catalogue.header).save(language)
 
 
 def _follow(item: Item | None, message: Message) -> Item:
@@ -185,7 +211,7 @@ def _follow(item: Item | None, message: Message) -> Item:
     location = re.sub(r"(:\d+)+$", "", message.location)  # without the line, which every edit above it would change
     if item is None:
         return Item(message.context, message.text, location=location)
-    doubt = item.msgid != message.text and item.msgstr.strip() != ""
+    doubt = item.msgid != message.text and item.translated
     # A second change of the English keeps the text that the translation was made from.
     previous = item.previous if not doubt or item.previous is not None else item.msgid
     return dataclasses.replace(
@@ -199,26 +225,26 @@ def _follow(item: Item | None, message: Message) -> Item:
     )
 
 
-def _match(messages: Sequence[Message], items: list[Item]) -> dict[str, Item]:
+def _match(messages: Sequence[Message], items: list[Item]) -> dict[tuple[str, str], Item]:
     """Find the entry that belongs to each text: the same text, else the most alike, else what stood at its place."""
-    found: dict[str, Item] = {}
+    found: dict[tuple[str, str], Item] = {}
     taken: set[int] = set()
 
     def assign(pairs: Iterable[tuple[Message, Item]]) -> None:
         for message, item in pairs:
-            if message.context not in found and id(item) not in taken:
-                found[message.context] = item
+            if message.key not in found and id(item) not in taken:
+                found[message.key] = item
                 taken.add(id(item))
 
     def left() -> tuple[list[Message], list[Item]]:
-        return [m for m in messages if m.context not in found], [i for i in items if id(i) not in taken]
+        return [m for m in messages if m.key not in found], [i for i in items if id(i) not in taken]
 
     used_first = sorted(items, key=lambda item: item.obsolete)
-    assign((m, i) for m in messages for i in used_first if (m.context, m.text) == (i.context, i.msgid))
+    assign((m, i) for m in messages for i in used_first if m.key == i.key)
     assign((m, i) for m in messages for i in used_first if m.text == i.msgid)
     assign(_alike(*left()))
     rest, free = left()
-    assign((m, i) for m in rest for i in free if m.context == i.context and not i.obsolete)
+    assign((m, i) for m in rest for i in free if m.context == i.context and is_place(i.context) and not i.obsolete)
     return found
 
 
@@ -229,7 +255,7 @@ def _alike(messages: list[Message], items: list[Item]) -> list[tuple[Message, It
         matcher = SequenceMatcher(b=message.text, autojunk=False)
         for item in items:
             matcher.set_seq1(item.msgid)
-            if not item.msgstr.strip() or min(matcher.real_quick_ratio(), matcher.quick_ratio()) < SIMILAR:
+            if not item.translated or min(matcher.real_quick_ratio(), matcher.quick_ratio()) < SIMILAR:
                 continue
             ratio = matcher.ratio()
             if ratio >= SIMILAR:
