@@ -1,9 +1,9 @@
 """Catalogues: what is translated, how far, and how a catalogue follows its source.
 
 A catalogue is a gettext file (``locale/<language>/<page>.po``). Its entries are *messages*: ``msgctxt`` says where a
-text stands (``adam:Adam.get_mv-2``, ``adam#title``) or of which kind it is (``label``), ``msgid`` is the English
-Markdown, ``msgstr`` the translation. A text is shown translated only if the catalogue holds exactly this English text
-in this context and nobody doubts it (*fuzzy*); else the English is shown.
+text stands (``adam:Adam.get_mv-2``, ``adam#title``) or, where many share it, of which kind they are (``label``);
+``msgid`` is the English Markdown, ``msgstr`` the translation. A text is shown translated only if the catalogue holds
+exactly this English text in this context and nobody doubts it (*fuzzy*); else the English is shown.
 
 The reader is strict: a file that is broken anywhere is refused with its line, because a lenient reader would drop
 translations without a word. Escapes are Babel's.
@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from babel.messages.pofile import normalize, unescape
 
@@ -106,11 +107,6 @@ class Item:
         return line
 
 
-def is_place(context: str) -> bool:
-    """Tell whether a context names one place (``adam:module``, ``adam#title``) and not a kind of text (``label``)."""
-    return ":" in context or "#" in context
-
-
 class Catalogue:
     """The translations of one page, read from one file."""
 
@@ -119,7 +115,7 @@ class Catalogue:
         self.items = items
         self.header = header
         self._used = {item.key: item for item in items if not item.obsolete}
-        self._places = {item.context: item for item in self._used.values() if is_place(item.context)}
+        self._places = _alone(self._used.values())
 
     @classmethod
     def load(cls, path: Path) -> Catalogue:
@@ -135,16 +131,16 @@ class Catalogue:
             raise CatalogueError(path, line, "the file is not UTF-8; save it as UTF-8.") from None
         items = _Reader(path, text).items
         header = items.pop(0) if items and not items[0].context and not items[0].msgid else None
-        seen: dict[object, int] = {}
+        seen: dict[tuple[str, str], int] = {}
         for item in items:
             if item.obsolete:
                 continue
             if not item.context or not item.msgid:
                 what = "msgctxt" if not item.context else "text in msgid"
                 raise CatalogueError(path, item.line, f"the entry has no {what}; every entry needs both.")
-            first = seen.setdefault(item.context if is_place(item.context) else item.key, item.line)
+            first = seen.setdefault(item.key, item.line)
             if first != item.line:
-                message = f'"{item.context}" is already translated in line {first}; keep one of the two.'
+                message = f'this text of "{item.context}" is already translated in line {first}; keep one of the two.'
                 raise CatalogueError(path, item.line, message)
         return cls(path, items, header)
 
@@ -160,7 +156,7 @@ class Catalogue:
         return Entry(item.msgstr, "ok")
 
     def item(self, context: str, msgid: str) -> Item | None:
-        """Return the entry of a text as it stands in the file; at a place, also if it was made from another text."""
+        """Return the entry of a text as it stands in the file, or the only one at its place, made from another text."""
         return self._used.get((context, msgid)) or self._places.get(context)
 
     def save(self, language: str = "") -> bool:
@@ -189,12 +185,9 @@ def update(path: Path, messages: Sequence[Message], language: str = "") -> bool:
     A translation follows its text when a row moves. When the text changed, the translation stays as a *fuzzy* entry
     that also holds the English text it was made from; when the text is gone, it stays as an *obsolete* one (``#~``).
     """
-    seen: set[object] = set()
-    for message in messages:
-        place = message.context if is_place(message.context) else message.key
-        if place in seen:
-            raise ValueError(f'{path.as_posix()}: two texts of the source have the same place "{message.context}".')
-        seen.add(place)
+    for key, count in Counter(message.key for message in messages).items():
+        if count > 1:
+            raise ValueError(f'{path.as_posix()}: the source has one text twice at the place "{key[0]}": {key[1]!r}.')
     catalogue = Catalogue.load(path)
     if not messages and not catalogue.items:
         return False
@@ -244,8 +237,20 @@ def _match(messages: Sequence[Message], items: list[Item]) -> dict[tuple[str, st
     assign((m, i) for m in messages for i in used_first if m.text == i.msgid)
     assign(_alike(*left()))
     rest, free = left()
-    assign((m, i) for m in rest for i in free if m.context == i.context and is_place(i.context) and not i.obsolete)
+    places = _alone(messages).keys() & _alone(item for item in items if not item.obsolete).keys()
+    assign((m, i) for m in rest for i in free if m.context == i.context and i.context in places and not i.obsolete)
     return found
+
+
+Placed = TypeVar("Placed", Item, Message)
+
+
+def _alone(entries: Iterable[Placed]) -> dict[str, Placed]:
+    """Find the entries whose context no other one shares: it names their place."""
+    shared: dict[str, list[Placed]] = {}
+    for entry in entries:
+        shared.setdefault(entry.context, []).append(entry)
+    return {context: found[0] for context, found in shared.items() if len(found) == 1}
 
 
 def _alike(messages: list[Message], items: list[Item]) -> list[tuple[Message, Item]]:
@@ -310,6 +315,8 @@ class _Reader:
             flags = [flag.strip() for flag in content.split(",")]
             self.item.fuzzy = self.item.fuzzy or "fuzzy" in flags
             self.item.flags += [flag for flag in flags if flag and flag not in ("fuzzy", *self.item.flags)]
+        elif mark == "#:":
+            self.item.location = f"{self.item.location} {content}".strip()
         elif mark in ("#|", "#~|"):
             self.read_previous(content)
         elif mark in ("", "#~"):

@@ -193,8 +193,7 @@ def style(text: str) -> list[Finding]:
     body = re.sub(marker, lambda match: "\ufffc" * len(match[0]), text)
     for pattern, message in _STYLE:
         for match in re.finditer(pattern, body):
-            around = text[max(0, match.start() - 6) : match.end() + 6].replace("\n", " ").strip()
-            found.append(Finding(match.start(), f"{message}: …{around}…"))
+            found.append(Finding(match.start(), f"{message}."))
     found += plain_endings(body)
     return sorted(set(found))
 
@@ -223,11 +222,10 @@ def plain_endings(text: str) -> list[Finding]:
             if not ending or any(word.dictionary_form() in _POLITE for word in ending[:4]):
                 continue
             if any(word.part_of_speech()[0] in ("動詞", "形容詞", "助動詞") for word in ending[:2]):
-                end = "".join(word.surface() for word in reversed(ending[:3]))
                 found.append(
                     Finding(
                         line.start() + ending[-1].begin(),
-                        f"the sentence ends in the plain form (…{end}。); write です or ます.",
+                        "the sentence ends in the plain form; write です or ます.",
                     )
                 )
     return found
@@ -240,7 +238,7 @@ def verb_ending(heading: str) -> list[Finding]:
         return []
     part, _, _, _, _, inflection = tokens[-1].part_of_speech()
     if part == "助動詞" or (part in ("動詞", "形容詞") and not inflection.startswith("連用形")):
-        return [Finding(tokens[-1].begin(), f"the heading ends in a verb (…{tokens[-1].surface()}); end it in a noun.")]
+        return [Finding(tokens[-1].begin(), "the heading ends in a verb; end it in a noun.")]
     return []
 
 
@@ -345,7 +343,6 @@ def textlint(texts: Sequence[tuple[str, TextKind]], config: Path, npm: Path) -> 
                 )
             )
             rule = message["ruleId"].rpartition("/")[2]
-            around = text[max(0, offset - 8) : offset + 8].replace("\n", " ").strip()
             sentence = message["message"].split("\n")[0].strip()
-            found[number].append(Finding(offset, f"textlint, {rule}: {sentence} …{around}…"))
+            found[number].append(Finding(offset, f"textlint, {rule}: {sentence}"))
     return [sorted(set(findings)) for findings in found]

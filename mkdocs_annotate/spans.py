@@ -13,7 +13,7 @@ from typing import Literal
 
 from .equations import take_out
 
-Kind = Literal["block", "code", "display", "formula", "link", "image", "address", "html"]
+Kind = Literal["block", "code", "display", "formula", "link", "image", "address", "field", "html"]
 
 TextKind = Literal["prose", "heading", "item"]
 """What a whole text is: running text; a title; or a phrase that is no sentence (a label, a line of a table)."""
@@ -26,6 +26,7 @@ NAMES: dict[Kind, str] = {
     "link": "link to",
     "image": "image",
     "address": "address",
+    "field": "field",
 }
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
@@ -38,6 +39,7 @@ _REFERENCE = re.compile(rf"^[ ]{{0,3}}\[([^\]\n]+)\]:\s*(\S+){_TITLE}[ \t]*$", r
 _ADDRESS = re.compile(r"<((?:https?|mailto):[^\s<>]+)>|(https?://[-\w.~:/?#@!$&'*+,;=%]*[-\w/#=&+])", re.ASCII)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 _ATTRIBUTES = re.compile(r"[ \t]*\{:?[ \t]*[#.][^}\n]*\}")
+_FIELD = re.compile(r"\{[a-zA-Z_]\w*\}")
 _HEADING = re.compile(r"(?m)^ {0,3}(#{1,6})[ \t]")
 _BLANK = "\ufffc"
 
@@ -87,6 +89,8 @@ def spans(markdown: str) -> list[Span]:
             add("html", match.end(2), match.end(), "")
     for match in list(_ADDRESS.finditer(blanked)):
         add("address", match.start(), match.end(), match[1] or match[2])
+    for match in list(_FIELD.finditer(blanked)):
+        add("field", match.start(), match.end(), match[0])
     for pattern in (_TAG, _ATTRIBUTES):
         for match in list(pattern.finditer(blanked)):
             add("html", match.start(), match.end(), match[0])
@@ -173,7 +177,7 @@ class Prose:
 
 _ESCAPE = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
 _STRONG = re.compile(r"\*\*|(?<!\w)__(?=\S)|(?<=\S)__(?!\w)")
-_EMPHASIS = re.compile(r"(?<![*\s])\*(?!\*)|\*(?![*\s])(?=[^*\n]*[^*\s]\*)")
+_EMPHASIS = re.compile(r"(?<![*\\\s])\*(?!\*)|(?<![*\\])\*(?![*\s])(?=[^*\n]*[^*\s]\*)")
 _WIDE = "[\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60]"
 _NEW_BLOCK = r"(?![-*+][ \t]|\d+[.)][ \t]|\#{1,6}[ \t]|[>|]|:[ \t]|\n|\Z)"
 _JOIN = re.compile(rf"(?<=\S)[ \t]*\n[ \t]*{_NEW_BLOCK}")
@@ -211,4 +215,4 @@ def _stand_in(span: Span) -> str:
         return "X" * len(span.value)
     if span.kind == "formula":
         return "X" * max(1, len(re.sub(r"\\[a-zA-Z]+|\\.", "x", _COMMAND.sub("", span.value))))
-    return "XXX" if span.kind == "address" else ""
+    return "XXX" if span.kind in ("address", "field") else ""

@@ -237,6 +237,8 @@ def check(project: Project, only: Sequence[str] = ()) -> list[Problem]:
         for name, messages in wanted.items():
             problems += check_catalogue(project, language, name, messages, texts)
         problems += check_twins(project, language, pages, texts)
+        for name in project.exclude if not only else ():
+            problems += check_own_catalogue(project, language, name, texts)
         if not only:
             problems += strangers(project, language, wanted)
         for text in texts:
@@ -291,6 +293,24 @@ def check_catalogue(
     return problems
 
 
+def check_own_catalogue(project: Project, language: str, name: str, texts: list[Text]) -> list[Problem]:
+    """Do the same for a catalogue that a module keeps for itself: one that is no page (it draws figures, say)."""
+    path = project.locale / language / f"{name}.po"
+    shown = project.name(path)
+    problems = []
+    try:
+        for item in Catalogue.load(path):
+            if item.fuzzy or not item.translated:
+                what = "is marked fuzzy; revise it and delete the mark" if item.fuzzy else "is not translated"
+                problems.append(Problem(shown, item.line, f'"{item.msgid}" {what}.'))
+            else:
+                kind: TextKind = "prose" if item.msgstr.rstrip().endswith("。") else "item"
+                texts.append(Text(shown, kind, item.msgstr, item.msgid, item.line_at))
+    except CatalogueError as error:
+        problems.append(Problem(shown, error.line, error.message))
+    return problems
+
+
 def kind_of(context: str) -> TextKind:
     """Tell what kind of text stands at a place."""
     if context == "nav" or context.endswith("#title"):
@@ -303,7 +323,7 @@ def kind_of(context: str) -> TextKind:
 def strangers(project: Project, language: str, wanted: Iterable[str]) -> list[Problem]:
     """List the catalogues and the twins that belong to no page."""
     folder = project.locale / language
-    known = {(folder / f"{name}.po") for name in wanted}
+    known = {folder / f"{name}.po" for name in (*wanted, *project.exclude)}
     found = [path for path in sorted(folder.rglob("*.po")) if path not in known]
     problems = [
         Problem(project.name(path), 1, "no page has this name; rename or delete the catalogue.") for path in found
@@ -384,5 +404,7 @@ def check_japanese(project: Project, texts: Sequence[Text]) -> list[Problem]:
         found += japanese.headings(one.text, text.kind)
         found = [Finding(one.origins[each.offset], each.message) for each in found]
         found += japanese.literal_bold(text.markdown, text.english)
-        problems += [Problem(text.path, text.line(each.offset), each.message) for each in found]
+        for each in found:
+            around = text.markdown[max(0, each.offset - 8) : each.offset + 8].replace("\n", " ").strip()
+            problems.append(Problem(text.path, text.line(each.offset), f"{each.message} …{around}…"))
     return problems

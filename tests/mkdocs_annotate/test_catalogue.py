@@ -211,15 +211,18 @@ def test_whatever_changes_no_translation_is_lost_and_none_is_shown_for_another_t
 
 def test_what_people_write_beside_an_entry_stays(path: Path) -> None:
     header = '# Adam in Japanese.\nmsgid ""\nmsgstr ""\n"Language: ja\\n"\n"Last-Translator: Someone\\n"\n\n'
-    write(path, header + '# Checked against the paper.\n#, no-wrap\nmsgctxt "p:a"\nmsgid "One"\nmsgstr "一"\n')
+    write(
+        path, header + '# Checked against the paper.\n#: adam.py\n#, no-wrap\nmsgctxt "p:a"\nmsgid "One"\nmsgstr "一"\n'
+    )
     before = path.read_bytes()
-    assert not update(path, [Message("p:a", "One")])
+    assert not Catalogue.load(path).save()
+    assert not update(path, [Message("p:a", "One", "adam.py:3")])
     assert path.read_bytes() == before
 
 
-def test_two_texts_at_one_place_are_refused(path: Path) -> None:
-    with pytest.raises(ValueError, match='the same place "p:a"'):
-        update(path, [Message("p:a", "One"), Message("p:a", "Two")])
+def test_one_text_twice_at_one_place_is_refused(path: Path) -> None:
+    with pytest.raises(ValueError, match='twice at the place "p:a"'):
+        update(path, [Message("p:a", "One"), Message("p:a", "One")])
 
 
 BROKEN = {
@@ -230,7 +233,7 @@ BROKEN = {
     "no msgstr at the end": ('msgctxt "p:a"\nmsgid "x"\n', 6, "no msgstr"),
     "no msgid": ('msgctxt "p:a"\nmsgstr "x"\n', 5, "no msgid"),
     "no context": ('msgid "x"\nmsgstr "y"\n', 4, "no msgctxt"),
-    "same place twice": ('msgctxt "p:a"\nmsgid "x"\nmsgstr ""\n\nmsgctxt "p:a"\nmsgid "y"\nmsgstr ""\n', 9, "line 5"),
+    "same text twice": ('msgctxt "p:a"\nmsgid "x"\nmsgstr ""\n\nmsgctxt "p:a"\nmsgid "x"\nmsgstr ""\n', 9, "line 5"),
     "plural": ('msgctxt "p:a"\nmsgid "x"\nmsgid_plural "y"\nmsgstr[0] ""\n', 6, "plural"),
     "merge conflict": ('<<<<<<< HEAD\nmsgctxt "p:a"\nmsgid "x"\nmsgstr ""\n', 4, "merge conflict"),
     "stray text": ('"x"\n', 4, "continues nothing"),

@@ -172,6 +172,22 @@ def test_a_catalogue_without_a_page_is_named(root: Path, whole: Project) -> None
     assert shown(check(whole)) == "locale/ja/old.po:1: no page has this name; rename or delete the catalogue."
 
 
+def test_the_catalogue_of_a_module_that_is_no_page_is_read_for_its_language(root: Path, whole: Project) -> None:
+    change(root / "mkdocs.yml", "package: toys", "package: toys\n      exclude: [drawings]")
+    (root / "toys/drawings.py").write_text("x = 1\n", encoding="utf-8")
+    (root / "locale/ja/drawings.po").write_text(
+        'msgctxt "drawings:a"\nmsgid "{n} steps"\nmsgstr "{n}ステップ"\n\n'
+        'msgctxt "drawings:a"\nmsgid "{n} weights"\nmsgstr "{m} 個"\n\nmsgctxt "drawings:a"\nmsgid "b"\nmsgstr ""\n',
+        encoding="utf-8",
+    )
+    assert shown(check(Project.load(root / "mkdocs.yml"))).splitlines() == [
+        "locale/ja/drawings.po:7: no space beside Japanese text (the gap is the style sheet's). …{m} 個…",
+        "locale/ja/drawings.po:7: the field {m} is not in the English text.",
+        "locale/ja/drawings.po:7: the field {n} of the English text is missing.",
+        'locale/ja/drawings.po:10: "b" is not translated.',
+    ]
+
+
 def test_a_page_without_its_twin_is_named_and_the_other_way_round(root: Path, whole: Project) -> None:
     (root / "docs/guide.md").write_text("# Guide\n", encoding="utf-8")
     (root / "docs/gone.ja.md").write_text("# 案内\n", encoding="utf-8")
@@ -216,7 +232,7 @@ def test_japanese_findings_have_the_line_of_the_file(root: Path, whole: Project)
     (root / "locale/glossary-ja.tsv").write_text("en\tja\tforbidden\nmean\t平均\t真ん中\n", encoding="utf-8")
     change(root / "docs/index.ja.md", "参照してください。", "参照してください。\n\n真ん中は 1です。")
     text = shown(check(whole))
-    assert 'docs/index.ja.md:10: "真ん中" is not the word for "mean" here; write 平均.' in text
+    assert 'docs/index.ja.md:10: "真ん中" is not the word for "mean" here; write 平均. …' in text
     assert "docs/index.ja.md:10: no space beside Japanese text" in text
     catalogue = Catalogue.load(root / "locale/ja/toy.po")
     item = next(item for item in catalogue if item.msgid.startswith("Take"))
