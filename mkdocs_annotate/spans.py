@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .equations import take_out
+from .equations import pieces
 
 Kind = Literal["block", "code", "display", "formula", "link", "image", "address", "field", "html"]
 
@@ -29,8 +29,7 @@ NAMES: dict[Kind, str] = {
     "field": "field",
 }
 
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-_CODE = re.compile(r"(?<![`\\])(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+_KINDS: dict[str, Kind] = {"code": "code", "display": "display", "inline": "formula"}
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _LABEL = r"(?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.)*\])*"
 _TITLE = r"(?:\s+(?:\"[^\"]*\"|'[^']*'))?"
@@ -73,12 +72,11 @@ def spans(markdown: str) -> list[Span]:
         filler = re.sub(r"[^\n]", _BLANK, blanked[start:end])
         blanked = blanked[:start] + filler + blanked[end:]
 
-    for match in list(_FENCE.finditer(blanked)):
-        add("block", match.start(), match.end(), match[0].strip())
-    for match in list(_CODE.finditer(blanked)):
-        add("code", match.start(), match.end(), " ".join(match[2].split()))
-    for kind, start, end, tex in _equations(markdown):
-        add(kind, start, end, tex)
+    for piece in pieces(markdown):
+        if piece.kind == "fence":
+            add("block", piece.start, piece.end, f"{piece.info}\n{piece.text}".strip())
+        elif piece.kind != "dollar":
+            add(_KINDS[piece.kind], piece.start, piece.end, " ".join(piece.text.split()))
     for match in list(_COMMENT.finditer(blanked)):
         add("html", match.start(), match.end(), match[0])
     for match in list(_REFERENCE.finditer(blanked)):
@@ -95,21 +93,6 @@ def spans(markdown: str) -> list[Span]:
         for match in list(pattern.finditer(blanked)):
             add("html", match.start(), match.end(), match[0])
     return sorted(found, key=lambda span: span.start)
-
-
-def _equations(markdown: str) -> Iterator[tuple[Kind, int, int, str]]:
-    """Find the equations with their delimiters."""
-    starts = [0]
-    for line in markdown.split("\n"):
-        starts.append(starts[-1] + len(line) + 1)
-    for equation in take_out(markdown)[1]:
-        start = starts[equation.line] + equation.column
-        end = start + len(equation.tex)
-        mark = "$$" if equation.display else "$"
-        before, after = markdown[:start].rstrip(), markdown[end:].lstrip()
-        if before.endswith(mark) and after.startswith(mark):
-            start, end = len(before) - len(mark), len(markdown) - len(after) + len(mark)
-        yield ("display" if equation.display else "formula"), start, end, " ".join(equation.tex.split())
 
 
 def differences(english: str, translation: str) -> list[Finding]:

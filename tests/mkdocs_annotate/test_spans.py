@@ -22,7 +22,7 @@ def test_code_links_images_and_addresses_are_found() -> None:
         ("link", "adam.md#Adam"),
         ("image", "figures/a.svg"),
         ("address", "https://x.org/y"),
-        ("block", "```python\nx = 1  # $5\n```"),
+        ("block", "python\nx = 1  # $5"),
         ("link", "https://example.org/z"),
     ]
 
@@ -33,7 +33,7 @@ def test_formulas_are_found_outside_code() -> None:
         ("formula", "\\beta_1 = 0.9"),
         ("code", "$x$"),
         ("display", "m_t = a_b"),
-        ("block", "```\n$no$\n```"),
+        ("block", "$no$"),
     ]
 
 
