@@ -160,6 +160,7 @@ class Prose:
 
 _ESCAPE = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
 _STRONG = re.compile(r"\*\*|(?<!\w)__(?=\S)|(?<=\S)__(?!\w)")
+_VARIABLE = re.compile(r"(?<![*\\])\*[a-zA-Z]\*(?!\*)")
 _EMPHASIS = re.compile(r"(?<![*\\\s])\*(?!\*)|(?<![*\\])\*(?![*\s])(?=[^*\n]*[^*\s]\*)")
 _WIDE = "[\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60]"
 _NEW_BLOCK = r"(?![-*+][ \t]|\d+[.)][ \t]|\#{1,6}[ \t]|[>|]|:[ \t]|\n|\Z)"
@@ -173,12 +174,13 @@ _COMMAND = re.compile(
 def prose(markdown: str) -> Prose:
     """Reduce a Markdown text to its prose for tools that read natural language.
 
-    Code and formulas become as many letters X as they show characters, equations and code blocks the end of a
-    paragraph; emphasis and link marks go; headings, lists and tables stay; the lines of a paragraph are joined as on
-    the page.
+    Code and formulas (and a letter in italics) become as many letters X as they show characters, equations and code
+    blocks the end of a paragraph; emphasis and link marks go; headings, lists and tables stay; the lines of a paragraph
+    are joined as on the page.
     """
     text = Prose(markdown, tuple(range(len(markdown) + 1)))
     text = text._edit([(span.start, span.end, _stand_in(span)) for span in spans(markdown)])
+    text = text.replace(_VARIABLE, "X")
     for pattern in (_STRONG, _EMPHASIS, _ESCAPE):
         text = text.replace(pattern, "")
     return text.replace(_JOIN, _join)

@@ -86,6 +86,7 @@ def test_a_difference_has_its_place() -> None:
 def test_prose_has_letters_where_code_and_formulas_were() -> None:
     assert prose("**学習率**の`lr`は$\\alpha_0$です。").text == "学習率のXXはXXです。"
     assert prose("[Adam](adam.md)と*重要*な\\*印").text == "Adamと重要な*印"
+    assert prose("*m*は*g*の平均").text == "XはXの平均"
     assert prose("次の式です。\n\n$$\nx\n$$\n\nここで").text.split() == ["次の式です。", "ここで"]
 
 
