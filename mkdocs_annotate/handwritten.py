@@ -1,0 +1,47 @@
+"""Hand-written pages: their equations are set as on annotated pages, before and after Markdown."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .equations import Equation, EquationError, Katex, TexError, put_back, take_out
+
+
+@dataclass(frozen=True)
+class Handwritten:
+    """A page whose equations have been taken out."""
+
+    markdown: str
+    equations: list[Equation]
+    path: str
+    offset: int
+    """Lines of front matter above the text."""
+
+    def with_equations(self, made: str, katex: Katex, say: Callable[[str], None]) -> str:
+        """Put the equations into the HTML; what KaTeX rejects is said in a sentence that begins with file and line."""
+
+        def render(equation: Equation) -> str:
+            try:
+                return katex.render(equation.tex, equation.display)
+            except TexError as error:
+                before = equation.tex[: error.position]
+                line, column = before.count("\n"), len(before) - before.rfind("\n") - 1
+                column += 0 if line else equation.column
+                say(
+                    str(
+                        EquationError(
+                            self.path, self.offset + equation.line + line + 1, column + 1, error.message, equation.tex
+                        )
+                    )
+                )
+                return f"<code>{html.escape(equation.tex)}</code>"
+
+        return put_back(made, self.equations, render)
+
+
+def read(markdown: str, source: str, path: str) -> Handwritten:
+    """Take the equations out of a page; `source` is the whole file, `markdown` what stands below its front matter."""
+    text, equations = take_out(markdown)
+    return Handwritten(text, equations, path, source.rstrip("\n").count("\n") - markdown.rstrip("\n").count("\n"))

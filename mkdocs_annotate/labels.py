@@ -1,0 +1,105 @@
+"""The words of the site's own interface, and their translations.
+
+A label is its English text. `LABELS` lists them all, so that a catalogue can be made of them: ``site.po`` holds them in
+the context ``label``, and the titles that ``nav`` in ``mkdocs.yml`` gives in the context ``nav``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .catalogue import Catalogue, Message
+
+LABELS = (
+    "Skip to the text",
+    "Pages",
+    "Search",
+    "Close",
+    "Language",
+    "Light or dark",
+    "Repository",
+    "Where this page is",
+    "Outline",
+    "View code",
+    "Symbols",
+    "in the code",
+    "kept as",
+    "Show where it is used",
+    "The rule",
+    "Use it when",
+    "Don't when",
+    "Link to this row",
+    "Not translated yet: this is the English text",
+    "Not translated yet: this is the English page",
+    "Previous and next page",
+    "Previous",
+    "Next",
+    "The pages, in reading order",
+    "Open large",
+    "Copy",
+    "Copied",
+    "No page found",
+    "Pages found:",
+    "more on this page",
+    "The search index could not be loaded",
+    "This page falls between two numbers",
+    "There is nothing at this address. The pages are here:",
+    "This page could not be made:",
+)
+SCRIPTED = (
+    "Open large",
+    "Close",
+    "Copy",
+    "Copied",
+    "No page found",
+    "Pages found:",
+    "more on this page",
+    "The search index could not be loaded",
+)
+
+
+class Labels:
+    """Labels and navigation titles in one language; remembers which ones its catalogue lacks."""
+
+    def __init__(self, catalogue: Catalogue | None) -> None:
+        self.catalogue = catalogue
+        self.missing: list[str] = []
+
+    def __call__(self, text: str) -> str:
+        """Return a label of the interface."""
+        if text not in LABELS:
+            raise KeyError(f'"{text}" is not among the labels of labels.py; add it there.')
+        return self._look_up("label", text)
+
+    def nav(self, title: str) -> str:
+        """Return a title that `nav` in mkdocs.yml gives."""
+        return self._look_up("nav", title)
+
+    def scripted(self) -> dict[str, str]:
+        """Return the labels that the scripts need."""
+        return {text: self(text) for text in SCRIPTED}
+
+    def _look_up(self, context: str, text: str) -> str:
+        if self.catalogue is None:
+            return text
+        entry = self.catalogue.lookup(context, text)
+        if entry.state != "ok" and text not in self.missing:
+            self.missing.append(text)
+        return entry.text
+
+
+def titles(nav: object) -> Iterator[str]:
+    """Go through the titles that `nav` in mkdocs.yml gives, in its order."""
+    if isinstance(nav, list):
+        for item in nav:
+            yield from titles(item)
+    elif isinstance(nav, dict):
+        for title, value in nav.items():
+            yield str(title)
+            yield from titles(value)
+
+
+def messages(nav: object) -> list[Message]:
+    """List what ``site.po`` holds: every label, and every title of `nav`."""
+    named = dict.fromkeys(titles(nav))
+    return [Message("label", text) for text in LABELS] + [Message("nav", text) for text in named]

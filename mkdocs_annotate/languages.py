@@ -1,0 +1,253 @@
+"""How one build becomes several: each further language is a MkDocs build of its own, from the same mkdocs.yml.
+
+MkDocs keeps the plugins of a configuration class, and two languages that shared one would overwrite each other's search
+index. So each language has a class of its own, made once, and its plugins live as long as the process.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, cast
+from urllib.parse import urldefrag
+
+from mkdocs.commands.build import build
+from mkdocs.config import base, config_options
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import ConfigurationError
+from mkdocs.plugins import get_plugin_logger
+from mkdocs.structure import StructureItem
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.structure.toc import AnchorLink, TableOfContents
+
+from .catalogue import Catalogue, CatalogueError
+from .equations import Katex
+from .heads import Language, address_of, languages
+from .labels import Labels
+from .page import AnnotatedPage
+from .site import Site
+
+log = get_plugin_logger("annotate")
+_classes: dict[tuple[str, str], type[MkDocsConfig]] = {}
+
+
+class Options(base.Config):
+    """What mkdocs.yml says below `annotate:`."""
+
+    package = config_options.Type(str)
+    exclude = config_options.ListOfItems(config_options.Type(str), default=[])
+    languages = config_options.Type(dict, default={"en": "English"})
+    locale = config_options.Type(str, default="locale")
+    figures = config_options.Type(str, default="docs/figures")
+    anchors = config_options.Type(str, default="anchors.tsv")
+    npm = config_options.Type(str, default="node_modules")
+    ref = config_options.Type(str, default="main")
+    card = config_options.Type(str, default="")
+
+
+@dataclass
+class Build:
+    """What the languages of one build share."""
+
+    root: Path
+    languages: tuple[Language, ...]
+    locale: Path
+    katex: Katex
+    address: str
+    """Where the site will be; empty if that isn't known."""
+    headings: dict[str, list[str]] = field(default_factory=dict)
+    """Anchors of the headings of each hand-written page in the default language."""
+    _said: set[str] = field(default_factory=set)
+
+    @classmethod
+    def begin(cls, options: Options, root: Path, site_url: str | None) -> Build:
+        """Begin a build of all languages; `site_url` is None where the address is nobody's business."""
+        if site_url == "":
+            log.info("SITE_URL is not set: no canonical and hreflang links and no sitemap in this site.")
+        katex = Katex(root / options.npm / "katex", root / ".cache" / "katex.json")
+        return cls(root, languages(options.languages), root / options.locale, katex, address_of(site_url))
+
+    def site(self, language: Language, config: MkDocsConfig, options: Options) -> Site:
+        """Return the site as it is in one language."""
+        labels = {each: Labels(self.catalogue("site", each)) for each in self.languages}
+        styles, scripts = tuple(config.extra_css), tuple(map(str, config.extra_javascript))
+        repo, figures = config.repo_url or "", self.root / options.figures
+        return Site(language, labels, self.address, repo, options.ref, figures, styles, scripts)
+
+    def say(self, message: str) -> None:
+        """Warn, once whatever the number of languages; a strict build fails."""
+        if message not in self._said:
+            self._said.add(message)
+            log.warning(message)
+
+    def report(self, language: Language, labels: Labels, pages: Iterable[AnnotatedPage], untold: Iterable[str]) -> None:
+        """List what isn't translated; that fails no build."""
+        todo = [f"{page.name}: {page.todo_count}" for page in pages if page.todo_count]
+        missing = [f'"{text}"' for text in labels.missing]
+        for what, names in (("texts", todo), ("pages", sorted(untold)), ("labels", missing)):
+            if names:
+                log.info(f"{language.code}: not translated, so in English and marked: {what} ({', '.join(names)})")
+
+    def catalogue(self, name: str, language: Language) -> Catalogue | None:
+        """Return a catalogue, or None for the default language; a broken one is reported and counts as empty."""
+        path = self.locale / language.code / f"{name}.po"
+        try:
+            return Catalogue.load(path) if language.folder else None
+        except CatalogueError as error:
+            self.say(str(error))
+            return Catalogue(path, [], None)
+
+    def same_headings(self, page: Page, language: Language) -> None:
+        """Remember the headings of a page in the default language; warn if its twin has others."""
+        found = list(anchors(page.toc))
+        english = self.headings.setdefault(page.file.src_uri, found)
+        if found != english:
+            self.say(
+                f"{page.file.src_uri}: the page has {len(english)} headings, but {len(found)} in the language "
+                f"{language.code}: each heading takes the anchor of its counterpart, so there must be as many."
+            )
+
+
+def load(language: Language, default: MkDocsConfig) -> MkDocsConfig:
+    """Return the configuration of a further language, next to that of the default one."""
+    path = default.config_file_path
+    if not path:
+        raise ConfigurationError("Several languages need a mkdocs.yml on disk: name it with -f.")
+    config = _class_of(path, language.code)(config_file_path=path)
+    with open(path, "rb") as file:
+        config.load_file(file)
+    config.load_dict(
+        {
+            "site_dir": posixpath.join(default.site_dir, language.code),
+            "site_url": default.site_url and f"{default.site_url.rstrip('/')}/{language.folder}",
+            "use_directory_urls": default.use_directory_urls,
+            "strict": False,  # the build of the default language counts the warnings of all
+        }
+    )
+    errors, _ = config.validate()
+    if errors:
+        raise ConfigurationError(f"mkdocs.yml, {language.code}: {errors[0][0]}: {errors[0][1]}")
+    return config
+
+
+def _class_of(path: str, code: str) -> type[MkDocsConfig]:
+    if (path, code) not in _classes:
+        options = {
+            "plugins": config_options.Plugins(theme_key="theme", default=["search"]),
+            "hooks": config_options.Hooks("plugins"),
+        }
+        _classes[path, code] = cast(type[MkDocsConfig], type("LanguageConfig", (MkDocsConfig,), options))
+    return _classes[path, code]
+
+
+class Shared(File):
+    """A file that isn't a page: it stays in the folder of the default language, and the others link to it there."""
+
+    def url_relative_to(self, other: File | str) -> str:
+        """Return the way to the file, out of the language's folder."""
+        return "../" + super().url_relative_to(other)
+
+    def copy_file(self, dirty: bool = False) -> None:
+        """Leave the file where it is."""
+
+
+def share(files: Files) -> None:
+    """Let a further language use the files of the default one that aren't pages."""
+    for file in [file for file in files if not file.is_documentation_page()]:
+        files.remove(file)
+        files.append(
+            Shared(file.src_uri, file.src_dir, file.dest_dir, file.use_directory_urls, inclusion=file.inclusion)
+        )
+
+
+def take_twins(files: Files, language: Language, known: Sequence[Language]) -> set[str]:
+    """Put each page's twin (`index.ja.md`) in its place and return the pages that have none; no twin stays a page."""
+    pages = {file.src_uri: file for file in files.documentation_pages() if file.generated_by is None}
+    own = f".{language.code}.md"
+    untold = set()
+    for each in known[1:]:
+        for uri in [uri for uri in pages if uri.endswith(f".{each.code}.md")]:
+            files.remove(pages[uri])
+    for uri, file in pages.items():
+        if language == known[0] or files.get_file_from_path(uri) is None:
+            continue
+        twin = pages.get(uri.removesuffix(".md") + own)
+        if twin:
+            file.abs_src_path = twin.abs_src_path
+        else:
+            untold.add(uri)
+    return untold
+
+
+def translate_titles(items: Sequence[StructureItem], translate: Callable[[str], str]) -> None:
+    """Translate the titles that `nav` in mkdocs.yml gives; the titles of pages are their own."""
+    for item in items:
+        if not item.is_page or "title" in vars(item):
+            item.title = translate(str(item.title))
+        translate_titles(getattr(item, "children", None) or (), translate)
+
+
+class Anchors:
+    """Gives the headings of a twin the anchors of the English page, one after the other (a `slugify` for `toc`).
+
+    An anchor that the twin's own text fixes (`{#name}`) is not handed out.
+    """
+
+    def __init__(self, anchors: Sequence[str], markdown: str) -> None:
+        self.left = [anchor for anchor in anchors if not re.search(rf"{{:?\s*#{re.escape(anchor)}\b", markdown)]
+
+    def __call__(self, heading: str, separator: str) -> str:
+        """Return the anchor of the next heading."""
+        return self.left.pop(0) if self.left else "heading"
+
+
+def anchors(toc: TableOfContents | Sequence[AnchorLink]) -> Iterator[str]:
+    """Go through the anchors of a page's headings, in order."""
+    for entry in toc:
+        yield entry.id
+        yield from anchors(entry.children)
+
+
+class Links:
+    """Turns a link of a module's prose (`adam.md#Adam`, `figures/adam.svg`) into its address seen from the page."""
+
+    def __init__(self, page: Page, files: Files) -> None:
+        self.page = page
+        self.files = files
+
+    def __call__(self, target: str) -> str | None:
+        """Return the address, or None if there is no such file; MkDocs will look at the anchor."""
+        path, anchor = urldefrag(target)
+        here = posixpath.dirname(self.page.file.src_uri)
+        for uri in (posixpath.normpath(posixpath.join(here, path)), path):
+            file = self.files.get_file_from_path(uri)
+            if file:
+                if anchor:
+                    known = self.page.links_to_anchors = self.page.links_to_anchors or {}
+                    known.setdefault(file, {})[anchor] = target
+                return file.url_relative_to(self.page.file) + (f"#{anchor}" if anchor else "")
+        return None
+
+
+class Plugin(Protocol):
+    """What is needed of the plugin here."""
+
+    build: Build
+    code: str
+    serving: bool
+
+
+def build_others(plugin: Plugin, config: MkDocsConfig) -> None:
+    """Build the further languages, each with a plugin of its own that shares the `Build` of the first."""
+    for language in plugin.build.languages[1:]:
+        new = (config.config_file_path or "", language.code) not in _classes
+        other = load(language, config)
+        if new:
+            other.plugins.on_startup(command="serve" if plugin.serving else "build", dirty=False)
+        own = next(each for each in other.plugins.values() if isinstance(each, type(plugin)))
+        own.build, own.code = plugin.build, language.code
+        build(other, serve_url=other.site_url if plugin.serving else None)

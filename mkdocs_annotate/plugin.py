@@ -1,0 +1,150 @@
+"""The MkDocs plugin: nothing but glue between MkDocs and the rest of the engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.livereload import LiveReloadServer
+from mkdocs.plugins import BasePlugin
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page
+from mkdocs.utils import write_file
+from mkdocs.utils.templates import TemplateContext
+
+from . import handwritten, heads, languages, search
+from .equations import EquationError, KatexError
+from .page import AnnotatedPage, annotate
+from .rows import SourceError
+from .site import assets, first_line
+from .sources import modules
+
+
+class AnnotatePlugin(BasePlugin[languages.Options]):
+    """Makes a page of each module of a package, and several languages of one build."""
+
+    build: languages.Build  # shared by the languages
+    code = ""  # set in the build of a further language
+    serving = False
+
+    def on_startup(self, *, command: str, dirty: bool) -> None:
+        """Note whether the site is served: then its address is nobody's business."""
+        self.serving = command == "serve"
+
+    def on_config(self, config: MkDocsConfig) -> None:
+        """Settle what holds for the whole build."""
+        self.root = Path(os.path.relpath(os.path.dirname(config.config_file_path or "mkdocs.yml") or "."))
+        if not self.code:
+            self.build = languages.Build.begin(self.config, self.root, None if self.serving else config.site_url or "")
+        self.language = next(each for each in self.build.languages if self.code in ("", each.code))
+        self.site = self.build.site(self.language, config, self.config)
+        found = modules(self.root / self.config.package, self.config.exclude)
+        self.modules = {f"{name}.md": path for name, path in found.items()}
+        self.annotated: dict[str, AnnotatedPage] = {}
+        self.handwritten: dict[str, handwritten.Handwritten] = {}
+        self.entries: list[search.Entry] = []
+        self.translated: list[str] = []
+
+    def on_files(self, files: Files, *, config: MkDocsConfig) -> None:
+        """Add a page for each module and what comes from npm; put the pages of this language in their places."""
+        config.theme.static_templates.discard("sitemap.xml")  # heads.py makes one that knows the languages
+        self.untold = languages.take_twins(files, self.language, self.build.languages)
+        for uri, path in self.modules.items():
+            if files.get_file_from_path(uri):
+                raise PluginError(f"docs/{uri} and {path.as_posix()} would be the same page: rename one of them.")
+            files.append(File.generated(config, uri, content=""))
+        for target, content in assets(self.root / self.config.npm):
+            files.append(File.generated(config, target, content=content))
+        if self.code:
+            languages.share(files)
+        env = config.theme.get_env()
+        env.filters["first_line"] = first_line
+        self.rows = env.get_template("partials/rows.html")
+
+    def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> None:
+        """Translate the titles that mkdocs.yml gives."""
+        languages.translate_titles(nav.items, self.site.label.nav)
+
+    def on_page_markdown(self, markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+        """Take the equations out of a hand-written page, and give the headings of a twin the English anchors."""
+        uri = page.file.src_uri
+        page.meta["untranslated"] = uri in self.untold
+        if uri in self.modules:
+            return ""
+        if self.code:
+            config.mdx_configs.setdefault("toc", {})["slugify"] = languages.Anchors(self.build.headings[uri], markdown)
+        path = os.path.relpath(page.file.abs_src_path or uri)
+        self.handwritten[uri] = handwritten.read(markdown, page.file.content_string, path)
+        return self.handwritten[uri].markdown
+
+    def on_page_content(self, html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+        """Make the rows of a module the content of its page; set the equations of a hand-written one."""
+        uri = page.file.src_uri
+        try:
+            if uri in self.modules:
+                return self.annotate(page, self.modules[uri], files)
+            self.build.same_headings(page, self.language)
+            return self.handwritten[uri].with_equations(html, self.build.katex, self.build.say)
+        except (SourceError, EquationError) as error:
+            self.build.say(str(error))
+            return f"<p>{self.site.label('This page could not be made:')} <code>{escape(str(error))}</code></p>"
+        except KatexError as error:
+            raise PluginError(str(error)) from error
+
+    def annotate(self, page: Page, path: Path, files: Files) -> str:
+        """Make the page of a module; return its rows."""
+        name = page.file.src_uri.removesuffix(".md")
+        self.annotated[page.file.src_uri] = ann = annotate(
+            path,
+            name=name,
+            language=self.language.code,
+            catalogue=self.build.catalogue(name, self.language),
+            katex=self.build.katex,
+            figures_dir=self.site.figures,
+            label=self.site.label,
+            links=languages.Links(page, files),
+        )
+        known = {"ann": ann, "file": path.relative_to(self.root).as_posix()}
+        page.meta.update(known, template="annotated.html", title=escape(ann.title), description=ann.description)
+        page.present_anchor_ids = {row.id for row in ann.rows}
+        return self.rows.render(site=self.site.around(page.url), **known)
+
+    def on_page_context(self, context: TemplateContext, *, page: Page, config: MkDocsConfig, nav: Navigation) -> None:
+        """Hand the templates what they need, and the search what it finds."""
+        title, html = heads.plain(str(page.title)), page.content or ""
+        ann = self.annotated.get(page.file.src_uri)
+        lede = heads.plain(f"{ann.lede} {ann.use} {ann.dont}") if ann else ""
+        self.entries += search.entries(page.url, title, html, lede)
+        self.translated += [] if page.meta["untranslated"] else [page.url]
+        head = self.site.head(title, html, page.meta, page.url, name=config.site_name, card=self.config.card)
+        known = {"site": self.site.around(page.url), "head": head, "ann": ann, "file": page.meta.get("file")}
+        context.update(known)  # type: ignore[typeddict-item]
+
+    def on_template_context(self, context: TemplateContext, *, template_name: str, config: MkDocsConfig) -> None:
+        """Hand the page for unknown addresses what it needs."""
+        context.update(site=self.site.around_error())  # type: ignore[call-arg]
+
+    def on_post_build(self, *, config: MkDocsConfig) -> None:
+        """Write search index and sitemap, then build the other languages."""
+        files = {"search/search_index.json": search.index(self.language.code, self.entries)}
+        if self.build.address:
+            files["sitemap.xml"] = heads.sitemap(
+                self.build.address, self.language, self.build.languages, self.translated
+            )
+        for name, text in files.items():
+            write_file(text.encode(), f"{config.site_dir}/{name}")
+        self.build.report(self.language, self.site.label, self.annotated.values(), self.untold)
+        if not self.code:
+            languages.build_others(self, config)
+            self.build.katex.close()
+
+    def on_serve(self, server: LiveReloadServer, *, config: MkDocsConfig, builder: Callable[..., None]) -> None:
+        """Build again when a module, a catalogue or a template changes."""
+        for path in (self.root / self.config.package, self.build.locale, config.theme.custom_dir):
+            if path and os.path.isdir(path):
+                server.watch(str(path))

@@ -1,0 +1,1 @@
+"""The theme `annotate`: templates, stylesheet and scripts of the site."""

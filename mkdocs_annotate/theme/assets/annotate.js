@@ -1,0 +1,143 @@
+// Symbols light up together; the bar says where the reader is; figures open large; the search opens.
+// Nothing here is needed to read.
+(() => {
+  const root = document.documentElement, body = document.body
+  const all = (css, from = document) => [...from.querySelectorAll(css)]
+  const one = (css) => document.querySelector(css)
+  const words = JSON.parse(body.dataset.words || "{}")
+  const on = (target, type, act, options) => target?.addEventListener(type, act, options)
+
+  // Symbols: hover lights, a click or a chip pins, Escape clears
+  const slot = (el) => el.closest?.(".sym, .chip")?.className.match(/\by\d\b/)?.[0]
+  let pinned
+  const light = (hover) => {
+    all(".lit").forEach((el) => el.classList.remove("lit"))
+    for (const k of new Set([pinned, hover])) if (k) all(`.sym.${k}`).forEach((el) => el.classList.add("lit"))
+    all(".chip").forEach((el) => el.setAttribute("aria-pressed", !!pinned && el.classList.contains(pinned)))
+  }
+  on(document, "mouseover", (e) => light(slot(e.target)))
+  on(document, "focusin", (e) => e.target.matches(".chip") && light(slot(e.target)))
+  on(document, "focusout", (e) => e.target.matches(".chip") && light())
+
+  // Popovers: one at a time
+  const close = (except) => all(".pop[open]").forEach((d) => d !== except && (d.open = false))
+  on(document, "click", (e) => {
+    const k = slot(e.target)
+    if (k) { pinned = pinned === k ? undefined : k; light() }
+    close(e.target.closest(".pop a") ? null : e.target.closest(".pop"))
+  })
+
+  // Where the reader is
+  const sections = ".row, .page :is(h2, h3, h4)[id]"
+  const named = ".row--class, .row--def, .page :is(h2, h3, h4)[id]"
+  const current = (css) => {
+    let found
+    for (const el of all(css)) if (el.getBoundingClientRect().top < 160) found = el; else break
+    return found
+  }
+  const where = one("[data-where]"), file = one("[data-source]"), source = file?.href
+  const look = () => {
+    const here = current(named)
+    if (where) where.textContent = !here ? where.dataset.where : here.matches(".row") ? here.id.replace(".", " › ") : here.firstChild.textContent
+    all(".bar .pop li a").forEach((a) => (here && a.hash === "#" + encodeURI(here.id) ? a.setAttribute("aria-current", "true") : a.removeAttribute("aria-current")))
+    const line = file && current(".row")?.querySelector(".line")
+    if (file) file.href = source + (line ? "#" + line.id : "")
+  }
+  let waiting
+  on(window, "scroll", () => { waiting ||= requestAnimationFrame(() => { waiting = 0; look() }) }, { passive: true })
+  look()
+
+  // The other language opens at the same section
+  on(document, "click", (e) => {
+    const link = e.target.closest?.("[data-language]")
+    if (!link) return
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))
+    const box = target && target.getBoundingClientRect()
+    const seen = box && box.bottom > 0 && box.top < innerHeight
+    link.hash = seen ? location.hash : current(sections)?.id || ""
+  }, true)
+
+  // Light or dark
+  const toggle = one("[data-scheme-toggle]")
+  if (toggle) toggle.hidden = false
+  on(toggle, "click", () => {
+    root.dataset.scheme = root.dataset.scheme === "dark" ? "light" : "dark"
+    try { localStorage.scheme = root.dataset.scheme } catch {}
+  })
+
+  // Figures open large
+  on(document, "click", (e) => {
+    const link = e.target.closest?.("a.zoom")
+    if (!link || e.ctrlKey || e.metaKey || e.shiftKey) return
+    e.preventDefault()
+    const dialog = document.createElement("dialog"), figure = document.createElement("figure")
+    const caption = link.closest("figure")?.querySelector("figcaption")
+    const button = document.createElement("button")
+    dialog.className = "large"
+    dialog.setAttribute("aria-label", words["Open large"])
+    button.textContent = words.Close
+    figure.append(link.firstElementChild.cloneNode(true), caption ? caption.cloneNode(true) : "")
+    all("[id]", figure).forEach((el) => el.removeAttribute("id"))
+    dialog.append(button, figure)
+    body.append(dialog)
+    on(button, "click", () => dialog.close())
+    on(dialog, "click", (event) => event.target === dialog && dialog.close())
+    on(dialog, "close", () => { dialog.remove(); link.focus() })
+    dialog.showModal()
+  })
+
+  // Code of hand-written pages can be copied
+  for (const block of all(".page .highlight, .copyable.highlight")) {
+    const code = block.querySelector("code"), button = document.createElement("button")
+    if (!code || !navigator.clipboard) continue
+    button.type = "button"
+    button.className = "copy"
+    button.textContent = words.Copy
+    on(button, "click", async () => {
+      await navigator.clipboard.writeText(code.textContent)
+      button.textContent = words.Copied
+      setTimeout(() => (button.textContent = words.Copy), 1500)
+    })
+    block.append(button)
+  }
+  // What scrolls inside itself can be scrolled with the keyboard
+  const reach = () => all(".book pre:not([tabindex]), .katex-display, .page table").forEach((el) => {
+    if (el.scrollWidth > el.clientWidth + 1) { el.tabIndex = 0; if (!el.matches("table")) el.setAttribute("role", "group") }
+  })
+  reach()
+  on(window, "resize", reach)
+
+  // Search: its script and its index are loaded when it is first opened
+  const find = one("[data-search]"), dialog = one("dialog.search")
+  const script = (src) => new Promise((good, bad) => {
+    const el = document.createElement("script")
+    Object.assign(el, { src, onload: good, onerror: bad })
+    document.head.append(el)
+  })
+  let loaded
+  const open = () => {
+    if (!dialog || dialog.open) return
+    close()
+    dialog.showModal()
+    loaded ||= script(body.dataset.root + "assets/search.js").then(() => window.annotateSearch(dialog, words, body.dataset.base, script))
+    dialog.querySelector("input").select()
+  }
+  if (find) find.hidden = false
+  on(find, "click", open)
+  on(dialog, "click", (e) => e.target === dialog && dialog.close())
+  on(document, "keydown", (e) => {
+    const typing = e.target.closest?.("input, textarea, [contenteditable]")
+    if ((e.key === "/" && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) || (e.key === "k" && (e.ctrlKey || e.metaKey))) {
+      e.preventDefault()
+      open()
+    }
+    if (e.key !== "Escape" || one("dialog[open]")) return
+    const shown = one(".pop[open] summary")
+    if (shown) { close(); shown.focus() } else { pinned = undefined; light() }
+  })
+
+  // Opened from a disk there is no server that finds the index.html of a folder
+  if (location.protocol === "file:") all("a[href]").forEach((a) => {
+    if (a.protocol === "file:" && a.pathname.endsWith("/")) a.pathname += "index.html"
+  })
+})()
