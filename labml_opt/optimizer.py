@@ -362,7 +362,8 @@ class GenericAdaptiveOptimizer(Optimizer):
 
             # This step's rate takes the place of `lr` for everything that follows, weight decay included. The
             # group keeps its own `lr`: that one belongs to the user and to `torch.optim.lr_scheduler`.
-            now = {**group, "lr": self.get_lr({"step": group["t"]}, group)}
+            rate = self.get_lr({"step": group["t"]}, group)
+            now = {**group, "lr": rate.reshape(()) if isinstance(rate, Tensor) else rate}
 
             # A parameter that stands in the list twice is one parameter and takes one step.
             for param in dict.fromkeys(group["params"]):

@@ -1,4 +1,7 @@
 import copy
+import inspect
+import re
+from functools import partial
 
 import formulas
 import numpy as np
@@ -17,7 +20,16 @@ from stepping import (
 )
 from torch import nn
 
-from labml_opt import Adam, AdamFP16, AdamWarmupCosineDecay, AdamWarmupCosineDecayFP16, MasterWeights, WeightDecay
+from labml_opt import (
+    Adam,
+    AdamFP16,
+    AdamWarmupCosineDecay,
+    AdamWarmupCosineDecayFP16,
+    GradScalerFP16,
+    MasterWeights,
+    WeightDecay,
+    adam_fp16,
+)
 
 
 def master(optimizer: MasterWeights) -> torch.Tensor:
@@ -274,3 +286,32 @@ def test_a_model_trained_in_half_follows_the_same_model_trained_in_float32(name)
             optimizer.step()
         losses[model] = loss.item()
     assert losses[half] == pytest.approx(losses[full], rel=0.15)
+
+
+def test_the_training_loop_on_the_page_trains():
+    """The block of code in the module's text, word for word."""
+    (loop,) = re.findall(r"```python\n(model = .+?)```", inspect.getdoc(adam_fp16), re.DOTALL)
+    torch.manual_seed(0)
+    inputs = torch.randn(64, 4)
+    classes = (inputs.sum(1) > 0).long()
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    names = {
+        "torch": torch,
+        "model": model,
+        "batches": [(inputs, classes)] * 300,
+        "cross_entropy": nn.functional.cross_entropy,
+        "AdamFP16": lambda params, lr: AdamFP16(params, lr=1000 * lr),
+        "GradScalerFP16": partial(GradScalerFP16, "cpu"),
+    }
+    exec(loop, names)
+    predicted = names["model"](inputs.half()).argmax(1)
+    assert (predicted == classes).float().mean() > 0.9
+
+
+def test_masters_and_moments_take_the_memory_format_of_the_parameter():
+    param = nn.Parameter(torch.randn(2, 3, 4, 5).half().to(memory_format=torch.channels_last))
+    param.grad = torch.ones_like(param)
+    a = AdamFP16([param])
+    a.step()
+    for key in ("master", "exp_avg", "exp_avg_sq"):
+        assert a.state[param][key].is_contiguous(memory_format=torch.channels_last)

@@ -1,5 +1,6 @@
 import copy
 import io
+import pickle
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from stepping import (
 )
 from torch import nn
 
-from labml_opt import Adam, AdamFP16, AdamWarmup, AMSGrad, GradScalerFP16, WeightDecay
+from labml_opt import Adam, AdamFP16, AdamWarmup, AMSGrad, GenericAdaptiveOptimizer, GradScalerFP16, WeightDecay
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*master")
 
@@ -345,6 +346,23 @@ def test_how_torch_runs_its_steps_is_not_loaded(key):
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+def test_a_readers_own_optimizer_loads_a_checkpoint_of_torch(dtype):
+    class Own(GenericAdaptiveOptimizer):
+        def init_state(self, state, group, param):
+            state.update(step=0, exp_avg=torch.zeros_like(param), exp_avg_sq=torch.zeros_like(param))
+
+    param = random_parameter(5, dtype=dtype)
+    a = torch.optim.AdamW([param], weight_decay=0.1)
+    feed(a, param, [torch.ones(5)])
+    mine = Own([nn.Parameter(param.detach().clone())], {"weight_decay": 0.0}, lr=1.0, betas=(0.0, 0.0), eps=0.0)
+    mine.load_state_dict(a.state_dict())
+    group = mine.param_groups[0]
+    assert (group["lr"], group["weight_decay"], group["weight_decouple"]) == (1e-3, 0.1, True)
+    assert "optimized_update" not in group
+    assert mine.state[group["params"][0]]["step"] == 1
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 def test_a_checkpoint_of_plain_adam_goes_on_with_masters(dtype):
     param = random_parameter(20, dtype=dtype)
     a = Adam([param])
@@ -512,7 +530,7 @@ def test_a_checkpoint_of_another_kind_of_optimizer_is_refused():
 # Copies
 
 
-COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda x: __import__("pickle").loads(__import__("pickle").dumps(x))}
+COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda x: pickle.loads(pickle.dumps(x))}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])

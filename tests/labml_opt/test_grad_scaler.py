@@ -771,6 +771,14 @@ def test_no_closure_in_the_position_of_one_is_fine():
     assert param.item() == 0.75
 
 
+def test_no_closure_by_its_keyword_is_fine():
+    param = half(1.0)
+    optimizer, scaler = AdamFP16([param], lr=0.25), GradScalerFP16("cpu", init_scale=8.0)
+    give(param, 1.0, scaler=scaler)
+    scaler.step(optimizer, closure=None)
+    assert param.item() == 0.75
+
+
 def test_a_disabled_scaler_passes_everything_through():
     param = half(1.0)
     optimizer, scaler = AdamFP16([param], lr=0.25), GradScalerFP16("cpu", enabled=False)
@@ -883,6 +891,11 @@ def test_training_with_it_gives_no_warning():
 @pytest.mark.parametrize("scale", [1024.0, 1024])
 def test_a_number_first_is_the_initial_scale(scale):
     assert GradScalerFP16(scale).get_scale() == 1024.0
+
+
+def test_the_initial_scale_given_twice_is_refused_with_a_sentence():
+    with pytest.raises(TypeError, match=r"1024\.0 is a number and so the init_scale, but init_scale=8\.0 is given"):
+        GradScalerFP16(1024.0, init_scale=8.0)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the default device is CUDA where there is one")

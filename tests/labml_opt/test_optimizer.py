@@ -481,6 +481,18 @@ def test_a_tensor_with_one_value_may_be_the_learning_rate(name):
     torch.testing.assert_close(feed(b, with_tensor, gradients), feed(a, with_number, gradients), rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("name", EVERY_OPTIMIZER)
+@pytest.mark.parametrize("capturable", [False, True])
+def test_the_shape_of_a_one_element_learning_rate_does_not_matter(name, shape, capturable):
+    scalar = nn.Parameter(torch.tensor(1.0))
+    optimizer = EVERY_OPTIMIZER[name]([scalar], lr=torch.full(shape, 0.5), weight_decay=0.5, capturable=capturable)
+    scalar.grad = torch.ones_like(scalar)
+    optimizer.step()
+    assert scalar.shape == ()
+    assert scalar.item() < 1.0
+
+
 def test_a_learning_rate_tensor_changed_in_place_takes_effect_at_once():
     param, rate = parameter([1.0]), torch.tensor(0.1, dtype=torch.float64)
     a = Adam([param], lr=rate)

@@ -1,7 +1,9 @@
 import inspect
 import math
+import runpy
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,17 @@ def test_importing_the_package_brings_neither_the_engine_nor_a_plotting_library(
     root = Path(labml_opt.__file__).parents[1]
     said = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
+@pytest.mark.parametrize(
+    "page", ["optimizer", "adam", "amsgrad", "adam_warmup", "adam_warmup_cosine_decay", "adam_fp16"]
+)
+def test_running_a_module_draws_the_figures_of_its_page(page, monkeypatch):
+    drawn = []
+    monkeypatch.setitem(sys.modules, "labml_opt.figures", types.SimpleNamespace(draw=drawn.append))
+    runpy.run_module(f"labml_opt.{page}", run_name="__main__")
+    assert drawn == [page]
 
 
 def test_the_optimizers_can_be_shown():

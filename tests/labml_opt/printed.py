@@ -1,0 +1,69 @@
+"""The equations that the pages print, in the authors' TeX. `test_formulas.py` carries out each one."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+# page -> name of the equation -> TeX, white space apart as in the module's comments
+PRINTED = {
+    "optimizer": {
+        "step": r"\theta_t = (1 - \alpha_t \lambda)\, \theta_{t-1} - \alpha_t\, u_t",
+        "coupled decay": r"g_t \leftarrow g_t + \lambda\, \theta_{t-1}",
+        "decoupled decay": r"\theta_{t-1} \leftarrow (1 - \alpha_t \lambda)\, \theta_{t-1}",
+        "unscaling": r"g_t = \frac{1}{S}\,\mathrm{fp32}\big(S\,\nabla f(\theta_{t-1})\big)",
+    },
+    "adam": {
+        "paper's step": r"\theta_t = \theta_{t-1} - \alpha\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon}",
+        "bound": r"\lvert\theta_t - \theta_{t-1}\rvert \le \alpha\, "
+        r"\frac{1 - \beta_1}{\sqrt{(1 - \beta_2)\,(1 - \beta_1^2 / \beta_2)}}",
+        "mean as a sum": r"m_t = (1 - \beta) \sum_{i=1}^{t} \beta^{t-i} g_i",
+        "mean of equal gradients": r"m_t = (1 - \beta)\, \frac{1 - \beta^t}{1 - \beta}\, g = (1 - \beta^t)\, g",
+        "correction": r"\hat m_t = \frac{m_t}{1 - \beta_1^t} \qquad \hat v_t = \frac{v_t}{1 - \beta_2^t}",
+        "first moment": r"m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t",
+        "second moment": r"v_t = \beta_2 v_{t-1} + (1 - \beta_2)\, g_t^2",
+        "optimized step": r"\theta_t = \theta_{t-1} - \alpha\, \frac{\sqrt{1 - \beta_2^t}}{1 - \beta_1^t}\, "
+        r"\frac{m_t}{\sqrt{v_t} + \hat\epsilon}",
+    },
+    "amsgrad": {
+        "step": r"\begin{aligned} \tilde v_t &= \max(\tilde v_{t-1}, v_t) \\ \theta_t &= \theta_{t-1} - \alpha\, "
+        r"\frac{m_t / (1 - \beta_1^t)}{\sqrt{\tilde v_t / (1 - \beta_2^t)} + \epsilon} \end{aligned}",
+        "maximum": r"\tilde v_t = \max(\tilde v_{t-1}, v_t)",
+        "counter-example": r"f_t(x) = \begin{cases} 1010\,x & t \bmod 101 = 1 \\ -10\,x & \text{otherwise} "
+        r"\end{cases} \qquad x \in [-1, 1]",
+    },
+    "adam_warmup": {
+        "rate": r"\alpha_t = \alpha\, \min\!\Big(1, \frac{t}{w}\Big)",
+    },
+    "adam_warmup_cosine_decay": {
+        "rate": r"\alpha_t = \alpha\, \min\!\Big(1, \frac{t}{w}\Big)\, "
+        r"\max\!\Big(0.1,\; \frac{1 + \cos \pi p_t}{2}\Big)",
+        "share of the way": r"p_t = \min\!\Big(1, \max\!\Big(0, \frac{t - w}{T - w}\Big)\Big)",
+    },
+    "adam_fp16": {
+        "step": r"\begin{aligned} \theta^{32}_t &= \theta^{32}_{t-1} - \alpha\, "
+        r"\frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon} \\ "
+        r"\theta^{16}_t &= \mathrm{fp16}\big(\theta^{32}_t\big) \end{aligned}",
+        "step in a line": r"\theta^{32}_t = \theta^{32}_{t-1} - \alpha\, "
+        r"\frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon} \qquad \theta^{16}_t = \mathrm{fp16}\big(\theta^{32}_t\big)",
+        "first master": r"\theta^{32}_0 = \theta^{16}_0",
+        "changed weights": r"\theta^{32} \leftarrow \begin{cases} "
+        r"\theta^{32} & \mathrm{fp16}(\theta^{32}) = \theta^{16} \\ "
+        r"\theta^{16} & \mathrm{fp16}(\theta^{32}) \ne \theta^{16} \end{cases}",
+        "float32 gradient": r"\nabla^{32} = \mathrm{fp32}\big(S\,\nabla f(\theta^{16}_{t-1})\big)",
+        "unscaling": r"g_t = \frac{1}{S}\,\nabla^{32}",
+        "floor": r"S \leftarrow \max(S,\; S_{\min})",
+    },
+}
+
+
+def plain(tex: str) -> str:
+    """TeX with its white space made equal."""
+    return " ".join(tex.split())
+
+
+def display_equations(page: str) -> list[str]:
+    """The display equations of a taught module, in the order of its source."""
+    source = (ROOT / "labml_opt" / f"{page}.py").read_text(encoding="utf-8")
+    text = re.sub(r"(?m)^\s*# ?", "", source)
+    return [plain(tex) for tex in re.findall(r"\$\$(.+?)\$\$", text, re.DOTALL)]

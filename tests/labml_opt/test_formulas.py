@@ -1,0 +1,477 @@
+"""Each printed equation beside the same rule as a float64 function, and the class beside both."""
+
+import inspect
+import math
+from collections.abc import Callable
+
+import formulas
+import numpy as np
+import pytest
+import torch
+from printed import PRINTED, display_equations
+from stepping import PAPER_FORM, feed, half_loss, parameter, random_gradients, random_parameter
+from torch import nn
+
+from labml_opt import (
+    Adam,
+    AdamFP16,
+    AdamWarmup,
+    AdamWarmupCosineDecay,
+    AMSGrad,
+    GradScalerFP16,
+    WeightDecay,
+    adam,
+)
+from labml_opt.amsgrad import counter_example
+
+CARRIED_OUT: dict[str, set[str]] = {page: set() for page in PRINTED}
+
+
+def prints(page: str, name: str) -> Callable:
+    """Mark a test as the one that carries out this equation, which the page must print."""
+    CARRIED_OUT[page].add(name)
+    return pytest.mark.parametrize(("page", "name"), [pytest.param(page, name, id=f"{page}: {name}")])
+
+
+def is_printed(page: str, name: str) -> bool:
+    return PRINTED[page][name] in display_equations(page)
+
+
+def close(ours: torch.Tensor, theirs: object, rtol: float = 1e-12) -> None:
+    np.testing.assert_allclose(ours.detach().double().numpy(), np.asarray(theirs), rtol=rtol)
+
+
+@pytest.mark.parametrize("page", PRINTED)
+def test_every_display_equation_of_a_page_is_carried_out_here(page):
+    assert set(display_equations(page)) == {PRINTED[page][name] for name in CARRIED_OUT[page]}
+
+
+# optimizer
+
+
+@prints("optimizer", "step")
+def test_step_with_decay(page, name):
+    def rule(theta, alpha_t, decay, u_t):
+        return (1 - alpha_t * decay) * theta - alpha_t * u_t
+
+    assert is_printed(page, name)
+    param, gradients = random_parameter(5), random_gradients(6, 5)
+    a = AdamWarmup([param], lr=0.1, warmup=4, weight_decay=0.5, **PAPER_FORM)
+    theta, m, v = param.detach().numpy().copy(), np.zeros(5), np.zeros(5)
+    for t, gradient in enumerate(gradients, start=1):
+        g = gradient.numpy()
+        m, v = formulas.first_moment(m, g, 0.9), formulas.second_moment(v, g, 0.999)
+        u = formulas.corrected(m, 0.9, t) / (np.sqrt(formulas.corrected(v, 0.999, t)) + 1e-8)
+        theta = rule(theta, 0.1 * min(1, t / 4), 0.5, u)
+        close(feed(a, param, [gradient])[0], theta)
+
+
+@prints("optimizer", "coupled decay")
+def test_coupled_decay(page, name):
+    def rule(g, decay, theta):
+        return g + decay * theta
+
+    assert is_printed(page, name)
+    theta, g = torch.tensor([2.0, -3.0], dtype=torch.float64), torch.tensor([0.5, 0.25], dtype=torch.float64)
+    decay = WeightDecay(0.1, weight_decouple=False)
+    close(decay(theta, g, {"lr": 0.3, **decay.defaults()}), rule(g.numpy(), 0.1, theta.numpy()))
+
+
+@prints("optimizer", "decoupled decay")
+def test_decoupled_decay(page, name):
+    def rule(theta, alpha_t, decay):
+        return (1 - alpha_t * decay) * theta
+
+    assert is_printed(page, name)
+    theta = torch.tensor([2.0, -3.0], dtype=torch.float64)
+    expected = rule(theta.numpy().copy(), 0.3, 0.1)
+    WeightDecay()(theta, torch.zeros(2), {"lr": 0.3, **WeightDecay(0.1).defaults()})
+    close(theta, expected)
+
+
+class Recorder(AdamFP16):
+    """Keeps the gradients that step_param is handed."""
+
+    def step_param(self, state, group, grad, param):
+        state["seen"] = grad.clone()
+
+
+@prints("optimizer", "unscaling")
+def test_unscaling_inside_the_step(page, name):
+    def rule(scale, gradient):
+        return np.float16(scale * gradient).astype(np.float64) / scale
+
+    assert is_printed(page, name)
+    slopes = [3e-8, -1e-5, 0.7]
+    param = nn.Parameter(torch.ones(3, dtype=torch.float16))
+    a, scaler = Recorder([param], unscale_in_step=True), GradScalerFP16("cpu", init_scale=1024.0)
+    scaler.scale(half_loss(param, slopes)).backward()
+    scaler.step(a)
+    close(a.state[param]["seen"], rule(1024.0, np.float32(slopes)), rtol=1e-6)
+
+
+# adam
+
+
+@prints("adam", "paper's step")
+def test_paper_form(page, name):
+    def rule(theta, alpha, m_hat, v_hat, eps):
+        return theta - alpha * m_hat / (np.sqrt(v_hat) + eps)
+
+    assert is_printed(page, name)
+    param, gradients = random_parameter(5), random_gradients(8, 5)
+    a = Adam([param], lr=0.1, eps=0.01, optimized_update=False)
+    for t, gradient in enumerate(gradients, start=1):
+        theta = param.detach().numpy().copy()
+        feed(a, param, [gradient])
+        m_hat = a.state[param]["exp_avg"].numpy() / (1 - 0.9**t)
+        v_hat = a.state[param]["exp_avg_sq"].numpy() / (1 - 0.999**t)
+        close(param, rule(theta, 0.1, m_hat, v_hat, 0.01))
+
+
+@prints("adam", "bound")
+def test_no_step_is_longer_than_the_bound(page, name):
+    def rule(alpha, beta1, beta2):
+        return alpha * (1 - beta1) / math.sqrt((1 - beta2) * (1 - beta1**2 / beta2))
+
+    assert is_printed(page, name)
+    bound = rule(1.0, 0.9, 0.999)
+    assert bound == pytest.approx(7.27, abs=0.005)
+    param = parameter([0.0] * 50)
+    a = Adam([param], lr=1.0)
+    feed(a, param, [torch.zeros(50)])
+    a.state[param]["step"] = 20_000
+    ratios = torch.linspace(0.5, 1.5, 50, dtype=torch.float64)
+    longest = torch.zeros(50, dtype=torch.float64)
+    before = param.detach().clone()
+    for k in range(300):
+        after = feed(a, param, [ratios**k])[0]
+        longest, before = torch.maximum(longest, (after - before).abs()), after
+    assert longest.max().item() == pytest.approx(bound, rel=1e-3)
+    assert (longest <= bound * (1 + 1e-9)).all()
+
+
+@prints("adam", "mean as a sum")
+def test_mean_written_as_a_sum(page, name):
+    def rule(beta, gradients):
+        t = len(gradients)
+        return (1 - beta) * sum(beta ** (t - i) * g for i, g in enumerate(gradients, start=1))
+
+    assert is_printed(page, name)
+    param, gradients = random_parameter(5), random_gradients(30, 5)
+    a = Adam([param])
+    feed(a, param, gradients)
+    close(a.state[param]["exp_avg"], rule(0.9, [g.numpy() for g in gradients]), rtol=1e-10)
+
+
+@prints("adam", "mean of equal gradients")
+def test_mean_of_equal_gradients(page, name):
+    def rule(beta, t, g):
+        return (1 - beta) * (1 - beta**t) / (1 - beta) * g
+
+    def other_side(beta, t, g):
+        return (1 - beta**t) * g
+
+    assert is_printed(page, name)
+    param = parameter([1.0])
+    a = Adam([param])
+    feed(a, param, [0.7] * 12)
+    assert rule(0.9, 12, 0.7) == pytest.approx(other_side(0.9, 12, 0.7), rel=1e-12)
+    assert a.state[param]["exp_avg"].item() == pytest.approx(rule(0.9, 12, 0.7), rel=1e-12)
+
+
+@prints("adam", "correction")
+def test_correction(page, name):
+    def rule(average, beta, t):
+        return average / (1 - beta**t)
+
+    assert is_printed(page, name)
+    for beta in (0.0, 0.9, 0.999):
+        for t in (1, 2, 1000):
+            assert 3.0 / adam.bias_correction(beta, t) == pytest.approx(rule(3.0, beta, t), rel=1e-12)
+
+
+@prints("adam", "first moment")
+def test_first_moment(page, name):
+    def rule(beta1, m, g):
+        return beta1 * m + (1 - beta1) * g
+
+    assert is_printed(page, name)
+    param, gradients = random_parameter(5), random_gradients(8, 5)
+    a, m = Adam([param], betas=(0.8, 0.99)), np.zeros(5)
+    for gradient in gradients:
+        m = rule(0.8, m, gradient.numpy())
+        feed(a, param, [gradient])
+        close(a.state[param]["exp_avg"], m)
+
+
+@prints("adam", "second moment")
+def test_second_moment(page, name):
+    def rule(beta2, v, g):
+        return beta2 * v + (1 - beta2) * g**2
+
+    assert is_printed(page, name)
+    param, gradients = random_parameter(5), random_gradients(8, 5)
+    a, v = Adam([param], betas=(0.8, 0.99)), np.zeros(5)
+    for gradient in gradients:
+        v = rule(0.99, v, gradient.numpy())
+        feed(a, param, [gradient])
+        close(a.state[param]["exp_avg_sq"], v)
+
+
+@prints("adam", "optimized step")
+def test_optimized_form(page, name):
+    def rule(theta, alpha, beta1, beta2, t, m, v, eps_hat):
+        return theta - alpha * math.sqrt(1 - beta2**t) / (1 - beta1**t) * m / (np.sqrt(v) + eps_hat)
+
+    assert is_printed(page, name)
+    param, gradients = random_parameter(5), random_gradients(8, 5)
+    a = Adam([param], lr=0.1, eps=0.01)
+    for t, gradient in enumerate(gradients, start=1):
+        theta = param.detach().numpy().copy()
+        feed(a, param, [gradient])
+        m, v = a.state[param]["exp_avg"].numpy(), a.state[param]["exp_avg_sq"].numpy()
+        close(param, rule(theta, 0.1, 0.9, 0.999, t, m, v, 0.01))
+
+
+def test_the_page_of_adam_prints_the_relation_of_the_two_epsilons_with_its_root():
+    assert r"$\hat\epsilon = \epsilon \sqrt{1 - \beta_2^t}$" in inspect.getsource(adam)
+    for t, gradient in ((1, 0.1), (2, -0.2), (50, 0.3)):
+        m, v = np.float64(0.3 * gradient), np.float64(gradient**2)
+        paper = formulas.adam_update(1.0, m, v, t, 0.01, 0.9, 0.999, 0.1)
+        other = formulas.adam_update_optimized(1.0, m, v, t, 0.01, 0.9, 0.999, formulas.eps_hat(0.1, 0.999, t))
+        assert other == pytest.approx(paper, rel=1e-14)
+
+
+# amsgrad
+
+
+@prints("amsgrad", "step")
+def test_amsgrad_step(page, name):
+    def rule(theta, alpha, beta1, beta2, t, m, v_max, v, eps):
+        v_max = np.maximum(v_max, v)
+        return v_max, theta - alpha * (m / (1 - beta1**t)) / (np.sqrt(v_max / (1 - beta2**t)) + eps)
+
+    assert is_printed(page, name)
+    param, gradients = random_parameter(5), random_gradients(8, 5)
+    a, v_max = AMSGrad([param], lr=0.1, betas=(0.9, 0.5), eps=0.01, optimized_update=False), np.zeros(5)
+    for t, gradient in enumerate(gradients, start=1):
+        theta = param.detach().numpy().copy()
+        feed(a, param, [gradient])
+        m, v = a.state[param]["exp_avg"].numpy(), a.state[param]["exp_avg_sq"].numpy()
+        v_max, expected = rule(theta, 0.1, 0.9, 0.5, t, m, v_max, v, 0.01)
+        close(param, expected)
+
+
+@prints("amsgrad", "maximum")
+def test_maximum(page, name):
+    def rule(v_max, v):
+        return np.maximum(v_max, v)
+
+    assert is_printed(page, name)
+    param, v_max = random_parameter(5), np.zeros(5)
+    a = AMSGrad([param], betas=(0.9, 0.5))
+    for gradient in random_gradients(8, 5):
+        feed(a, param, [gradient])
+        v_max = rule(v_max, a.state[param]["exp_avg_sq"].numpy())
+        close(a.state[param]["max_exp_avg_sq"], v_max)
+
+
+@prints("amsgrad", "counter-example")
+def test_counter_example(page, name, monkeypatch):
+    def rule(t, x):
+        return 1010 * x if t % 101 == 1 else -10 * x
+
+    assert is_printed(page, name)
+    slopes, step = [], AMSGrad.step
+
+    def watched(self, closure=None):
+        slopes.append(self.param_groups[0]["params"][0].grad.item())
+        return step(self, closure)
+
+    monkeypatch.setattr(AMSGrad, "step", watched)
+    path = counter_example(steps=210, lr=0.5)
+    assert slopes == [rule(t, 1.0) for t in range(1, 211)]
+    assert all(-1 <= x <= 1 for x in path)
+    assert sum(slopes[:101]) == 10.0
+
+
+# schedules
+
+
+@prints("adam_warmup", "rate")
+def test_warm_up(page, name):
+    def rule(alpha, t, w):
+        return alpha * min(1, t / w)
+
+    assert is_printed(page, name)
+    a = AdamWarmup([parameter([1.0])], lr=0.3, warmup=7)
+    rates = [a.get_lr({"step": t}, a.param_groups[0]) for t in range(1, 20)]
+    assert rates == [rule(0.3, t, 7) for t in range(1, 20)]
+
+
+@prints("adam_warmup_cosine_decay", "rate")
+def test_warm_up_and_cosine(page, name):
+    def rule(alpha, t, w, p_t):
+        return alpha * min(1, t / w) * max(0.1, (1 + math.cos(math.pi * p_t)) / 2)
+
+    assert is_printed(page, name)
+    a = AdamWarmupCosineDecay([parameter([1.0])], lr=0.3, warmup=7, total_steps=27)
+    shares = {t: min(1, max(0, (t - 7) / 20)) for t in range(1, 60)}
+    rates = [a.get_lr({"step": t}, a.param_groups[0]) for t in shares]
+    assert rates == pytest.approx([rule(0.3, t, 7, p) for t, p in shares.items()], rel=1e-14)
+
+
+@prints("adam_warmup_cosine_decay", "share of the way")
+def test_share_of_the_way(page, name):
+    def rule(t, w, total):
+        return min(1, max(0, (t - w) / (total - w)))
+
+    assert is_printed(page, name)
+    a = AdamWarmupCosineDecay([parameter([1.0])], lr=1.0, warmup=4, total_steps=24)
+    for t in range(4, 60):
+        rate = a.get_lr({"step": t}, a.param_groups[0])
+        assert rate == pytest.approx(max(0.1, (1 + math.cos(math.pi * rule(t, 4, 24))) / 2), rel=1e-14)
+
+
+def test_the_floor_is_met_where_the_page_says():
+    assert math.acos(-0.8) / math.pi == pytest.approx(0.795, abs=0.0005)
+    a = AdamWarmupCosineDecay([parameter([1.0])], lr=1.0, total_steps=10_000)
+    rates = [a.get_lr({"step": t}, a.param_groups[0]) for t in (7951, 7953)]
+    assert rates[0] > 0.1 == rates[1]
+
+
+# adam_fp16
+
+
+def check_master_step(page: str, name: str) -> None:
+    def rule(theta32, alpha, m_hat, v_hat, eps):
+        theta32 = theta32 - alpha * m_hat / (np.sqrt(v_hat) + eps)
+        return theta32, np.float16(theta32)
+
+    assert is_printed(page, name)
+    param = random_parameter(20, dtype=torch.float16)
+    a = AdamFP16([param], lr=1e-4, eps=1e-6, optimized_update=False)
+    theta32 = param.detach().double().numpy().copy()
+    for t, gradient in enumerate(random_gradients(20, 20, dtype=torch.float16), start=1):
+        feed(a, param, [gradient])
+        m_hat = a.state[param]["exp_avg"].double().numpy() / (1 - 0.9**t)
+        v_hat = a.state[param]["exp_avg_sq"].double().numpy() / (1 - 0.999**t)
+        theta32, _ = rule(theta32, 1e-4, m_hat, v_hat, 1e-6)
+        master = next(iter(a.master_params())).numpy()
+        np.testing.assert_allclose(master, theta32, rtol=1e-6, atol=1e-6)
+        np.testing.assert_array_equal(param.detach().numpy(), rule(master, 0, m_hat, v_hat, 1e-6)[1])
+
+
+@prints("adam_fp16", "step")
+def test_master_step_as_the_page_opens_with_it(page, name):
+    check_master_step(page, name)
+
+
+@prints("adam_fp16", "step in a line")
+def test_master_step_as_the_class_has_it(page, name):
+    check_master_step(page, name)
+
+
+@prints("adam_fp16", "first master")
+def test_first_master(page, name):
+    assert is_printed(page, name)
+    param = random_parameter(20, dtype=torch.float16)
+    theta16 = param.detach().double().numpy().copy()
+    a = AdamFP16([param], lr=0.0)
+    feed(a, param, [torch.ones(20)])
+    np.testing.assert_array_equal(next(iter(a.master_params())).double().numpy(), theta16)
+
+
+@prints("adam_fp16", "changed weights")
+def test_changed_weights(page, name):
+    def rule(theta32, theta16):
+        return np.where(np.float16(theta32) == theta16, theta32, np.float32(theta16))
+
+    assert is_printed(page, name)
+    param = random_parameter(20, dtype=torch.float16)
+    a = AdamFP16([param], lr=1e-4)
+    feed(a, param, random_gradients(3, 20, dtype=torch.float16))
+    theta32 = next(iter(a.master_params())).numpy().copy()
+    with torch.no_grad():
+        param[::3] *= 2
+    a.resync()
+    np.testing.assert_array_equal(next(iter(a.master_params())).numpy(), rule(theta32, param.detach().numpy()))
+
+
+@prints("adam_fp16", "float32 gradient")
+def test_gradient_brought_to_float32(page, name):
+    def rule(scale, gradient):
+        return np.float32(np.float16(scale * gradient))
+
+    assert is_printed(page, name)
+    slopes = [3e-8, -1e-5, 0.7]
+    param = nn.Parameter(torch.ones(3, dtype=torch.float16))
+    a, scaler = AdamFP16([param]), GradScalerFP16("cpu", init_scale=1024.0)
+    scaler.scale(half_loss(param, slopes)).backward()
+    scaler.unscale_(a)
+    np.testing.assert_array_equal(param.grad.numpy() * np.float32(1024), rule(1024.0, np.float32(slopes)))
+
+
+@prints("adam_fp16", "unscaling")
+def test_unscaling_before_the_step(page, name):
+    def rule(scale, gradient32):
+        return gradient32 / scale
+
+    assert is_printed(page, name)
+    slopes = [3e-8, -1e-5, 0.7]
+    param = nn.Parameter(torch.ones(3, dtype=torch.float16))
+    a, scaler = Recorder([param]), GradScalerFP16("cpu", init_scale=1024.0)
+    scaler.scale(half_loss(param, slopes)).backward()
+    gradient32 = param.grad.double().numpy()
+    scaler.step(a)
+    close(a.state[param]["seen"], rule(1024.0, gradient32))
+
+
+@prints("adam_fp16", "floor")
+def test_floor(page, name):
+    def rule(scale, floor):
+        return max(scale, floor)
+
+    assert is_printed(page, name)
+    param = parameter([1.0], torch.float16)
+    a, scaler = AdamFP16([param]), GradScalerFP16("cpu", init_scale=64.0, min_scale=24.0)
+    expected = 64.0
+    for _ in range(5):
+        scaler.scale(param.float().sum() * math.inf).backward()
+        scaler.step(a)
+        scaler.update()
+        expected = rule(expected / 2, 24.0)
+        assert scaler.get_scale() == expected
+
+
+# What the pages say in numbers
+
+
+def test_the_numbers_of_the_two_formats_are_those_of_the_page():
+    half, brain = torch.finfo(torch.float16), torch.finfo(torch.bfloat16)
+    assert (half.max, half.tiny, half.smallest_normal, half.eps) == (65504, 2**-14, 2**-14, 2**-10)
+    assert torch.tensor(2.0**-24).half().item() == 2**-24
+    assert torch.tensor(2.0**-25).half().item() == 0
+    assert brain.eps == 2**-7
+    assert brain.smallest_normal == torch.finfo(torch.float32).smallest_normal
+
+
+def test_squares_vanish_and_overflow_in_float16_where_the_page_says():
+    assert torch.tensor(1.70e-4).half().square().item() == 0
+    assert torch.tensor(1.80e-4).half().square().item() > 0
+    assert torch.tensor(256.0).half().square().item() == math.inf
+    assert torch.tensor(255.5).half().square().item() < math.inf
+
+
+def test_the_memories_of_the_two_averages_are_halved_after_7_and_693_steps():
+    assert 0.9**7 < 0.5 < 0.9**6
+    assert 0.999**693 < 0.5 < 0.999**692
+
+
+def test_without_the_correction_the_first_step_would_be_3_16_times_as_long():
+    assert (1 - 0.9) / math.sqrt(1 - 0.999) == pytest.approx(3.16, abs=0.005)
+
+
+def test_a_constant_epsilon_is_32_times_as_strong_at_the_first_optimized_step():
+    assert 1 / math.sqrt(1 - 0.999) == pytest.approx(32, abs=0.5)
