@@ -107,7 +107,7 @@ def make(name: str, translations: dict[str, dict[str, dict[str, str]]], into: Pa
     )
     for language in ("en", *translations):
         words = Words(name, language, None if language == "en" else translations[language].get(name, {}))
-        svg = figure.draw(words).svg(stamp.line())
+        svg = figure.draw(words).svg(language, stamp.line())
         path = into / f"{name}.{language}.svg"
         path.write_text(svg, encoding="utf-8", newline="\n")
         stamp.files[path.name] = stamps.digest(svg)

@@ -137,8 +137,8 @@ def adam_step(words: Words) -> Drawing:
     data = lengths()
     numbers = {"bound": f"{data.bound:.2f}", "single": f"{data.bound_single:.2f}", "growth": f"{data.growth:.2f}"}
     title = words(
-        "The length of Adam's steps after a long silence, in learning rates. Gradients that grow by {growth} a step "
-        "bring it to the bound, {bound}. A single gradient makes a step of {single}, and shorter ones after it.",
+        "The length of Adam's steps after a long silence, in learning rates. Gradients that grow by the factor "
+        "{growth} a step bring it to the bound, {bound}. A single gradient makes a step of {single}, and shorter ones after it.",
         **numbers,
     )
     drawing = Drawing("adam_step", 480, 330, title)
@@ -149,7 +149,7 @@ def adam_step(words: Words) -> Drawing:
     steps = list(range(1, SHOWN + 2))
     drawing.curve(plot.points(steps, data.growing), "kept", 2)
     drawing.curve(plot.points(steps, data.single), "ink", 2)
-    drawing.text(plot.x(9), plot.y(5.6), words("gradients grow by {growth} a step", **numbers), "kept")
+    drawing.text(plot.x(9), plot.y(5.6), words("gradients grow by the factor {growth} a step", **numbers), "kept")
     drawing.text(plot.x(7.5), plot.y(2.05), words("one gradient, then silence again"), "ink")
     return drawing
 

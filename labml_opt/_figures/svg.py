@@ -109,13 +109,14 @@ class Drawing:
         """Close the group."""
         self.parts.append("</g>")
 
-    def svg(self, origin: str) -> str:
+    def svg(self, language: str, origin: str) -> str:
         """Return the file; `origin` says how it was made."""
         label = f"figure-{self.name}"
         told = f'role="img" aria-labelledby="{label}"' if self.title else 'aria-hidden="true"'
         style = f' style="{self.style}"' if self.style else ""
         head = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(self.width)} {_n(self.height)}" {told} '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(self.width)} {_n(self.height)}" '
+            f'lang="{language}" {told} '
             f'font-family="sans-serif" font-size="{TEXT}" fill="{COLOURS["soft"]}"{style}>'
         ]
         if self.title:
