@@ -138,7 +138,8 @@ def adam_step(words: Words) -> Drawing:
     numbers = {"bound": f"{data.bound:.2f}", "single": f"{data.bound_single:.2f}", "growth": f"{data.growth:.2f}"}
     title = words(
         "The length of Adam's steps after a long silence, in learning rates. Gradients that grow by the factor "
-        "{growth} a step bring it to the bound, {bound}. A single gradient makes a step of {single}, and shorter ones after it.",
+        "{growth} a step bring it to the bound, {bound}. A single gradient makes a step of {single}, and shorter ones "
+        "after it.",
         **numbers,
     )
     drawing = Drawing("adam_step", 480, 330, title)
