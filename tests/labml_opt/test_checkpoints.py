@@ -259,9 +259,8 @@ def test_the_checkpoint_that_is_loaded_is_left_as_it_was():
 
 
 @pytest.mark.parametrize("maximize", [False, True])
-@pytest.mark.parametrize("capturable", [False])
 @pytest.mark.parametrize("theirs", [torch.optim.Adam, torch.optim.AdamW])
-def test_a_checkpoint_of_torch_goes_on_as_under_torch(theirs, capturable, maximize):
+def test_a_checkpoint_of_torch_goes_on_as_under_torch(theirs, maximize):
     param = random_parameter(5)
     a = theirs([param], lr=3e-3, betas=(0.8, 0.99), eps=1e-4, weight_decay=0.1, maximize=maximize)
     gradients = random_gradients(20, 5)
