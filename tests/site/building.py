@@ -1,0 +1,113 @@
+"""Builds the site, reads its pages, and stands in for a reader at a browser."""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ADDRESS = "https://example.org/labml_opt/"
+REPOSITORY = "https://github.com/example/labml_opt"
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def mkdocs(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run mkdocs in a folder; the environment is this one without what the site reads, plus what is given."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("SITE_URL", "REPO_URL", "REPO_REF")}
+    command = [sys.executable, "-m", "mkdocs", *arguments]
+    return subprocess.run(command, cwd=folder, env=kept | environment, capture_output=True, text=True, check=False)
+
+
+def copy_of_project(folder: Path) -> Path:
+    """A copy of all that the site is made of, to be spoilt."""
+    for name in ("labml_opt", "docs", "locale"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("mkdocs.yml", "anchors.tsv"):
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, folder / name)
+    (folder / "node_modules").symlink_to(ROOT / "node_modules")
+    return folder
+
+
+class Document(HTMLParser):
+    """A page, as far as the tests look at it: its elements with their attributes, and the text of each row."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.html = html
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def all(self, tag: str, **wanted: str) -> list[dict[str, str]]:
+        found = [attrs for name, attrs in self.elements if name == tag]
+        return [attrs for attrs in found if all(attrs.get(name.rstrip("_")) == value for name, value in wanted.items())]
+
+    @property
+    def ids(self) -> set[str]:
+        return {attrs["id"] for _, attrs in self.elements if "id" in attrs}
+
+
+@dataclass
+class Built:
+    """A built site."""
+
+    folder: Path
+    log: str
+
+    def pages(self, language: str = "") -> list[str]:
+        """Addresses of the pages of a language (`""`, `"adam/"`), 404 apart."""
+        top = self.folder / language
+        found = (path.parent.relative_to(top).as_posix() for path in sorted(top.rglob("index.html")))
+        own = ["" if name == "." else name + "/" for name in found]
+        return own if language else [name for name in own if not name.startswith("ja/")]
+
+    @functools.cache  # noqa: B019
+    def document(self, page: str) -> Document:
+        path = self.folder / page
+        return Document((path / "index.html" if page.endswith("/") or not page else path).read_text(encoding="utf-8"))
+
+    def __hash__(self) -> int:
+        return hash(self.folder)
+
+
+def built(out: Path, **environment: str) -> Built:
+    done = mkdocs("build", "--strict", "-d", str(out), folder=ROOT, **environment)
+    assert done.returncode == 0, done.stderr
+    return Built(out, done.stderr)
+
+
+class Reader:
+    """A reader at a browser: what goes wrong in the page, and what is asked of other hosts, is remembered."""
+
+    def __init__(self, browser, address: str, **options) -> None:
+        settings = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce", "color_scheme": "light"}
+        self.context = browser.new_context(**(settings | options))
+        self.page = self.context.new_page()
+        self.address = address
+        self.wrong: list[str] = []
+        self.page.on("console", lambda message: message.type in ("error", "warning") and self.wrong.append(message.text))
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", lambda request: self._asked(request.url))
+        self.page.on("requestfailed", lambda request: self.wrong.append(f"{request.url}: {request.failure}"))
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith((self.address.split("/labml_opt/")[0], "data:", "file:", "blob:")):
+            self.wrong.append(f"asks another host: {url}")
+
+    def open(self, page: str):
+        self.page.goto(self.address + page)
+        return self.page
+
+    def search(self, query: str):
+        self.page.keyboard.press("/")
+        self.page.locator("dialog.search input").fill(query)
+        self.page.wait_for_function("document.querySelector('.search__status').textContent")
+        return self.page.locator("dialog.search li a")

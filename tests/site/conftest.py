@@ -1,0 +1,65 @@
+"""The built site, and a real browser to read it with."""
+
+import functools
+import http.server
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from building import ADDRESS, BROWSER, REPOSITORY, Built, Reader, built
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory) -> Built:
+    """The site as it is published: its address and its repository are known."""
+    return built(tmp_path_factory.mktemp("published") / "labml_opt", SITE_URL=ADDRESS, REPO_URL=REPOSITORY)
+
+
+@pytest.fixture(scope="session")
+def plain_site(tmp_path_factory) -> Built:
+    """The site as a clone of the repository builds it: no address, no repository."""
+    return built(tmp_path_factory.mktemp("plain") / "somewhere" / "else")
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format, *args):
+        pass
+
+
+@pytest.fixture(scope="session")
+def address(site):
+    """Where a plain static server shows the site, below a sub-path."""
+    handler = functools.partial(_Quiet, directory=str(site.folder.parent))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/labml_opt/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """A running Chromium; without one the tests that need it are not run, under CI that is a failure."""
+    if not BROWSER:
+        sentence = "no Chromium here, so nothing was read in a browser: install it (Debian: apt-get install chromium)"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(sentence)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def reader(chromium, address, request):
+    """A reader with a wide window (or what the test's parameter says)."""
+    person = Reader(chromium, address, **getattr(request, "param", {}))
+    yield person
+    person.context.close()
+    assert not person.wrong
