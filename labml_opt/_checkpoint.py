@@ -44,7 +44,7 @@ def read(optimizer: GenericAdaptiveOptimizer, checkpoint: dict[str, Any]) -> tup
     new_groups: list[Group] = []
     new_state: dict[Tensor, State] = {}
     for number, (group, saved) in enumerate(zip(groups, saved_groups, strict=True)):
-        settings = _settings(group, saved, last_step)
+        settings = _settings(optimizer, group, saved, last_step)
         new_groups.append({**settings, "params": saved["params"]})
         for position, (param, key) in enumerate(zip(group["params"], saved["params"], strict=True)):
             if checkpoint["state"].get(key):
@@ -57,7 +57,7 @@ def _sizes(groups: list[Group]) -> str:
     return f"{len(groups)} group(s) of {', '.join(str(len(group['params'])) for group in groups)} parameters"
 
 
-def _settings(group: Group, saved: Group, last_step: int) -> Group:
+def _settings(optimizer: GenericAdaptiveOptimizer, group: Group, saved: Group, last_step: int) -> Group:
     settings = {key: value for key, value in saved.items() if key not in ("params", *HOW_TORCH_RUNS)}
 
     # A checkpoint of torch.optim says how it decays in one flag, and its Adam adds epsilon to the corrected root. The
@@ -67,6 +67,11 @@ def _settings(group: Group, saved: Group, last_step: int) -> Group:
         settings["absolute"] = False
         if "optimized_update" in group:
             settings["optimized_update"] = False
+
+        # A scheduler of torch leaves the rate of the next step in `lr` and the one it started from beside it. Where the
+        # optimizer has a schedule of its own, that one is meant; the other would be scheduled twice.
+        if optimizer.has_schedule:
+            settings["lr"] = settings.get("initial_lr", settings["lr"])
 
     # Checkpoints of other origin have no count of the schedule: its steps are those of the oldest parameter.
     settings.setdefault("t", last_step)

@@ -14,18 +14,18 @@ don't want to find a rate for each.
 
 **Don't when** the parameters are FP16 or BF16: take [AdamFP16](adam_fp16.md), or small updates are lost.
 
-![A mean that starts at 0 is too small by exactly 1 − β₂ᵗ. Dashed: the mean as it is; solid: divided by that
+![A mean that starts at 0 is too small by the factor 1 − βᵗ. Dashed: the mean as it is; solid: divided by that
 factor, right from the first step.](figures/adam.svg)
 
 ```symbols
-g_t       | grad                | gradient of the loss                        | FP32 or wider
-m_t       | m, exp_avg          | running mean of the gradient (first moment) | FP32 or wider
-v_t       | v, exp_avg_sq       | running mean of its square (second moment)  | FP32 or wider
-\theta_t  | param               | parameters                                  | FP32 or wider, y5
-\alpha    | lr                  | learning rate                               | number, y6
-\beta_1   | beta1               | decay of the first moment                   | number, y7
-\beta_2   | beta2               | decay of the second moment                  | number, y7
-\epsilon  | eps                 | what keeps the divisor from 0               | number, y8
+g_t      | grad          | gradient of the loss                        | FP32 or wider | y1
+m_t      | m, exp_avg    | running mean of the gradient (first moment) | FP32 or wider | y2
+v_t      | v, exp_avg_sq | running mean of its square (second moment)  | FP32 or wider | y3
+\theta_t | param         | parameters                                  | FP32 or wider | y5
+\alpha   | lr            | learning rate                               | number        | y6
+\beta_1  | beta1         | decay of the first moment                   | number        | y7
+\beta_2  | beta2         | decay of the second moment                  | number        | y4
+t        | step          | gradients in the moments, from 1            | number        | y8
 ```
 
 ## Why divide by the root of the squared gradients
@@ -37,11 +37,13 @@ why one value works for layers whose gradients differ by orders of magnitude.
 
 ## How far a step can go
 
-By the Cauchy-Schwarz inequality, applied to the two sums that $m_t$ and $v_t$ are, for any gradients at all
+By the Cauchy-Schwarz inequality, applied to the two sums that $m_t$ and $v_t$ are, no gradients at all can take
+a step longer than
 $$\lvert\theta_t - \theta_{t-1}\rvert \le \alpha\, \frac{1 - \beta_1}{\sqrt{(1 - \beta_2)\,(1 - \beta_1^2 / \beta_2)}}$$
-once the corrections have faded. With $\beta_1 = 0.9$ and $\beta_2 = 0.999$ that is $7.27\,\alpha$, reached by
-gradients that grow by the factor $\beta_2 / \beta_1$ from step to step. The paper names another case: one
-gradient after a long silence makes a step of $\alpha\,(1 - \beta_1) / \sqrt{1 - \beta_2} = 3.16\,\alpha$.
+once the corrections have faded, provided that $\beta_1^2 < \beta_2$. With $\beta_1 = 0.9$ and $\beta_2 = 0.999$
+that is $7.27\,\alpha$, reached by gradients that grow by the factor $\beta_2 / \beta_1$ from step to step. The
+paper gives $\alpha\,(1 - \beta_1) / \sqrt{1 - \beta_2} = 3.16\,\alpha$. That is the step of a single gradient
+after a long silence; gradients that grow go further.
 
 ![Steps in units of α. Gradients that grow by β₂/β₁ a step reach the bound; a single gradient after 5,000 zeros
 reaches 3.16.](figures/adam_step.svg)
@@ -61,7 +63,7 @@ from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, Options, State,
 
 def bias_correction(beta: float, t: int | Tensor) -> Any:
     r"""
-    Return what a running mean that started at 0 is too small by.
+    Return the factor by which a running mean that started at 0 is too small.
 
     * `beta` is the decay of the mean
     * `t` is the number of values it has seen, from 1
@@ -72,10 +74,10 @@ def bias_correction(beta: float, t: int | Tensor) -> Any:
     # $$m_t = (1 - \beta) \sum_{i=1}^{t} \beta^{t-i} g_i$$
     # Its weights are a geometric series. Were all gradients the same $g$, the sum would be
     # $$m_t = (1 - \beta)\, \frac{1 - \beta^t}{1 - \beta}\, g = (1 - \beta^t)\, g$$
-    # so the mean is too small by exactly $1 - \beta^t$, because the weight $\beta^t$ still lies on the 0 it
-    # started from. Dividing by that factor takes the 0 out:
+    # so the mean is too small by exactly the factor $1 - \beta^t$: the weight $\beta^t$ still lies on the 0 it
+    # started from. For gradients that vary the same holds on average. Dividing by the factor takes the 0 out:
     # $$\hat m_t = \frac{m_t}{1 - \beta_1^t} \qquad \hat v_t = \frac{v_t}{1 - \beta_2^t}$$
-    # Without it the first step would be $(1-\beta_1)/\sqrt{1-\beta_2} = 3.16$ times as long as it should.
+    # Without it the first step would be $(1-\beta_1)/\sqrt{1-\beta_2} = 3.16$ times as long as it should be.
     return 1 - beta ** in_float64(t)
 
 
@@ -106,8 +108,9 @@ class Adam(GenericAdaptiveOptimizer):
         * `defaults` holds settings of classes that extend this one
         * `options` are those of the base class: `maximize`, `capturable`, `unscale_in_step`
 
-        `Adam(params, optimized_update=False, eps=1e-8)` computes what `torch.optim.Adam` computes, and with
-        `weight_decay=0.01` what `torch.optim.AdamW` does.
+        The default $\epsilon$ is small enough never to matter beside a gradient that does: FP32 holds it, FP16
+        wouldn't. `Adam(params, optimized_update=False, eps=1e-8)` computes what `torch.optim.Adam` computes, up
+        to the rounding of the last digits, and with `weight_decay=0.01` what `torch.optim.AdamW` does.
 
         Raises `ValueError` or `TypeError` with the name of the argument that is out of its range. Paper: [arXiv
         1412.6980](https://arxiv.org/abs/1412.6980).
@@ -145,8 +148,8 @@ class Adam(GenericAdaptiveOptimizer):
 
         # $$m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t$$
         #
-        # A running mean of the gradient. With $\beta_1 = 0.9$ the past loses half its say every 7 steps, so one
-        # odd mini-batch bends the direction by a tenth and is soon forgotten.
+        # A running mean of the gradient. With $\beta_1 = 0.9$ the past loses half its weight every 7 steps, so
+        # one odd mini-batch bends the direction by a tenth and is soon forgotten.
         m.lerp_(grad, 1 - beta1)
 
         # $$v_t = \beta_2 v_{t-1} + (1 - \beta_2)\, g_t^2$$
@@ -190,10 +193,11 @@ class Adam(GenericAdaptiveOptimizer):
         # $\epsilon$ stands outside the root and after the correction. All it has to do is to keep a weight that
         # never saw a gradient at $0 / \epsilon = 0$.
         else:
-            denominator = (v.sqrt() / correction2**0.5).add_(group["eps"])
+            denominator = v.sqrt().div_(correction2**0.5).add_(group["eps"])
             step_size = group["lr"] / correction1
 
-        # The quotient is about 1 for gradients that agree, so the weight moves by about $\alpha$.
+        # The quotient has no unit, the step size has that of the weights. It may be a tensor on the device, so
+        # it is multiplied in rather than handed to `addcdiv_`, which takes numbers alone.
         param.sub_((m / denominator).mul_(step_size))
 
     def step_param(self, state: State, group: Group, grad: Tensor, param: Tensor) -> None:
@@ -205,7 +209,7 @@ class Adam(GenericAdaptiveOptimizer):
         * `grad` is $g_t$, in the shape and dtype of `param`
         * `param` is $\theta_{t-1}$ in FP32 or wider, and becomes $\theta_t$ in place
         """
-        # Decay comes first: coupled decay belongs into the gradient before the moments see it, and decoupled
+        # Decay comes first: coupled decay belongs in the gradient before the moments see it, and decoupled
         # decay acts on $\theta_{t-1}$, as in `torch.optim.AdamW`.
         grad = decay(param, grad, group)
 

@@ -17,40 +17,46 @@ $$\begin{aligned}
 **Use it when** weights and gradients should both be FP16 or BF16, above all in fine-tuning with a learning rate
 of $10^{-4}$ or less.
 
-**Don't when** memory is not short: FP32 weights under `torch.autocast` are simpler. Where the hardware has
-BF16, use BF16 parameters with these masters and leave the loss scaling away.
+**Don't when** FP32 weights under `torch.autocast` train fast enough: they are simpler, and between steps they
+need the same 16 bytes a parameter. Where the hardware has BF16, use BF16 parameters with this optimizer and
+leave out the loss scaler.
 
 ![Above, FP16 alone: a step of 2·10⁻⁵ from 0.070007 ends between two numbers and is rounded back. Below, with an
 FP32 master: five such steps add up, and the FP16 weight has moved by two numbers. Computed with the classes on
 this page.](figures/adam_fp16.svg)
 
 ```symbols
-g_t           | grad            | gradient of the loss                       | FP32
-m_t           | m, exp_avg      | first moment                               | FP32
-v_t           | v, exp_avg_sq   | second moment                              | FP32
-\theta^{16}_t | param           | the model's weights                        | FP16 or BF16
-\theta^{32}_t | master          | master weights                             | FP32
-\alpha        | lr              | learning rate                              | number
-S             | scale           | loss scale                                 | FP32
+g_t           | grad          | gradient of the loss | FP32         | y1
+m_t           | m, exp_avg    | first moment         | FP32         | y2
+v_t           | v, exp_avg_sq | second moment        | FP32         | y3
+\theta^{16}_t | param         | the model's weights  | FP16 or BF16 | y4
+\theta^{32}_t | master        | master weights       | FP32         | y5
+\alpha        | lr            | learning rate        | number       | y6
+S             | scale         | loss scale           | FP32         | y7
 ```
 
 ## Three places where half precision breaks
 
-FP16 has 5 bits of exponent and 10 of fraction: its largest number is 65504, its smallest normal number
-$2^{-14} \approx 6.1 \times 10^{-5}$, its smallest of all $2^{-24} \approx 6 \times 10^{-8}$, and at 1 its
-numbers are $2^{-10}$ apart. BF16 divides the same 16 bits as 8 and 7. It has the range of FP32, and at 1 its
-numbers are $2^{-7}$ apart. Training meets these limits in three places.
+| | bits of exponent, fraction | largest | smallest normal | smallest | spacing at 1 |
+|---|---|---|---|---|---|
+| FP16 | 5, 10 | 65504 | 6.1e-5 | 6.0e-8 | 0.00098 |
+| BF16 | 8, 7 | 3.4e38 | 1.2e-38 | 9.2e-41 | 0.0078 |
+| FP32 | 8, 23 | 3.4e38 | 1.2e-38 | 1.4e-45 | 1.2e-7 |
+
+FP16 spends its bits on digits and lacks range: its smallest normal number is $2^{-14}$, the smallest of all $2^{-24}$,
+and at 1 its numbers are $2^{-10}$ apart. BF16 has the range of FP32 and lacks digits: at 1 its numbers are $2^{-7}$
+apart. Training meets these limits in three places.
 
 1. **Updates are lost.** $\theta + \Delta = \theta$ when $\lvert\Delta\rvert$ is less than half the spacing at
-   $\theta$. Adam's step is about $\alpha$, so at $\alpha = 2 \times 10^{-5}$ every weight from
-   $2^{-4} = 0.0625$ up stands still in FP16, and in BF16 every weight from $2^{-7} \approx 0.008$ up. Nothing
-   fails, and nothing is learned. *The cure:* an FP32 copy of the weights, `MasterWeights`.
+   $\theta$. Adam's step is about $\alpha$, so at $\alpha = 2 \times 10^{-5}$ every weight above
+   $2^{-4} = 0.0625$ stands still in FP16, and in BF16 every weight above $2^{-7} \approx 0.008$. Nothing fails,
+   and nothing is learned. *The cure:* an FP32 copy of the weights, `MasterWeights`.
 2. **Moments vanish or overflow.** $g^2$ is 0 in FP16 for $\lvert g\rvert < 1.7 \times 10^{-4}$ and infinite
    from 256 up. The usual $\epsilon = 10^{-8}$ rounds to 0 as well, and $0 / 0$ is NaN. *The cure:* moments and
    arithmetic in FP32.
-3. **Gradients underflow.** Those under $2^{-25}$ are 0 before the optimizer ever sees them. *The cure:*
-   multiply the loss by $S$ before the backward pass and divide the gradients by it afterwards, in FP32:
-   `GradScalerFP16`. BF16 doesn't need it.
+3. **Gradients underflow.** Those under $2^{-25} \approx 3 \times 10^{-8}$ are 0 before the optimizer ever sees
+   them. *The cure:* multiply the loss by $S$ before the backward pass and divide the gradients by it
+   afterwards, in FP32: `GradScalerFP16`. BF16 doesn't need it.
 
 ![Where updates of 2·10⁻⁵ are lost: half the spacing between two numbers, against the size of the weight. Above
 the line of the step the weight stands still.](figures/adam_fp16_grid.svg)
@@ -58,12 +64,15 @@ the line of the step the weight stands still.](figures/adam_fp16_grid.svg)
 ## How to train with it
 
 ```python
+import torch
+from labml_opt import AdamFP16, GradScalerFP16
+
 model = model.half()
 optimizer = AdamFP16(model.parameters(), lr=2e-5)
 scaler = GradScalerFP16()
 
 for x, y in batches:
-    loss = cross_entropy(model(x.half()).float(), y)
+    loss = torch.nn.functional.cross_entropy(model(x.half()).float(), y)
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -72,24 +81,27 @@ for x, y in batches:
     optimizer.zero_grad()
 ```
 
-The two lines in the middle are only for clipping; without them `step` unscales by itself. The order matters: a
-norm measured before `unscale_` is $S$ times too large.
+`unscale_` and `clip_grad_norm_` are there for clipping alone; without them `step` unscales by itself. The order
+matters: a norm measured before `unscale_` is $S$ times too large. The guide [Half precision in your training
+script](guides/half_precision.md) says what else has to change.
 
 ## What it costs
 
-For each parameter: 2 bytes of weights, 2 of gradients, and 12 of optimizer state (master and two moments).
-While an FP32 gradient is at hand, between `unscale_` and the end of the step, 2 bytes more. Training under
-`torch.autocast` with FP32 weights takes 4, 4 and 8. The sum is the same; what half precision saves is the
-traffic of weights and gradients in forward and backward pass, the casts of autocast, and half the volume when
-gradients are exchanged between machines.
+For each parameter 2 bytes of weights, 2 of gradients, and 12 of optimizer state: master and two moments.
+Between `unscale_` and the end of the step the gradient is FP32 and takes 2 bytes more. FP32 weights under
+`torch.autocast` take 4, 4 and 8, which is 16 as well ([measured](guides/half_precision.md#three-recipes)). What
+is saved is not memory between steps but traffic: weights and gradients of half the size in forward and backward
+pass, no FP16 copies of the weights that autocast makes, and half the volume when gradients are exchanged
+between machines. What it costs is a look at each weight per step, whether it was changed from outside; on a GPU
+that look waits for the device, unless `capturable=True`.
 
 ## The resume trap
 
 `torch.optim.Optimizer.load_state_dict` casts each tensor of the state to the dtype of its parameter. For FP16
 parameters it makes FP16 of the FP32 moments: a second moment of $10^{-12}$ becomes 0, and the first step after
-resuming divides by it. The base class here [loads bit for
+resuming divides by $\epsilon$ alone. The base class here [loads bit for
 bit](optimizer.md#GenericAdaptiveOptimizer.load_state_dict), and the guide [Resume without losing a
-bit](guides/resume.md) shows all that belongs into a checkpoint.
+bit](guides/resume.md) shows all that belongs in a checkpoint.
 """
 
 from __future__ import annotations
@@ -130,7 +142,8 @@ class MasterWeights(GenericAdaptiveOptimizer):
         * `param` is $\theta^{16}_{t-1}$, what the model computes with
         """
         # A parameter in FP32 is its own master. One that used to be FP16, in a model that has been turned to
-        # FP32, gets the bits back that its master had kept.
+        # FP32, gets the bits back that its master had kept. Which of the two formats it had isn't known any
+        # more.
         if param.dtype not in HALF:
             kept = state.pop("master", None)
             if kept is not None:
@@ -152,9 +165,9 @@ class MasterWeights(GenericAdaptiveOptimizer):
     @staticmethod
     def _follow(master: Tensor, param: Tensor, capturable: bool = False) -> None:
         # **Weights changed from outside win.** Loading a model, swapping in an average, clamping: all of them
-        # write to $\theta^{16}$, and none of them knows of a master. Without this look the next step would
+        # write to $\theta^{16}$, and none of them knows of a master. Without this check the next step would
         # write the old master back, and the loaded weights would be gone. If $\theta^{16}$ is still the rounded
-        # master, nothing has happened.
+        # master, nothing has happened. `torch.equal` reads its answer to the host, which a CUDA graph can't.
         rounded = master.to(param.dtype)
         if not capturable and torch.equal(rounded, param):
             return
@@ -164,8 +177,8 @@ class MasterWeights(GenericAdaptiveOptimizer):
         # \theta^{16} & \mathrm{fp16}(\theta^{32}) \ne \theta^{16}
         # \end{cases}$$
         #
-        # Only where the two differ is the master read anew. Elsewhere it keeps the bits that the rounding
-        # hides.
+        # Only where the two differ is the master copied from the parameter. Elsewhere it keeps the bits that
+        # the rounding hides.
         master.copy_(torch.where(rounded == param, master, param.float()))
 
     def master_params(self) -> Iterator[Tensor]:
@@ -192,7 +205,7 @@ class MasterWeights(GenericAdaptiveOptimizer):
         instance to save an average right after loading other weights.
         """
         for param, state in self.state.items():
-            if "master" in state:
+            if "master" in state and param.dtype in HALF:
                 self._follow(state["master"], param)
 
 
@@ -213,10 +226,9 @@ class AdamFP16(MasterWeights, Adam):
 
 class AdamWarmupCosineDecayFP16(MasterWeights, AdamWarmupCosineDecay):
     r"""
-    **What people train GPTs with**: [warm-up and cosine decay](adam_warmup_cosine_decay.md), with FP32 masters
-    for FP16 and BF16 parameters. The arguments are those of
-    [AdamWarmupCosineDecay](adam_warmup_cosine_decay.md); a step that the scaler skips doesn't count for the
-    schedule.
+    **For Transformers**: [warm-up and cosine decay](adam_warmup_cosine_decay.md), with FP32 masters for FP16
+    and BF16 parameters. The arguments are those of [AdamWarmupCosineDecay](adam_warmup_cosine_decay.md); a step
+    that the scaler skips doesn't count for the schedule.
     """
 
 
@@ -226,15 +238,12 @@ class GradScalerFP16(torch.amp.GradScaler):
     `unscale_`, `step`, `update`, `state_dict`.
 
     The stock scaler answers FP16 gradients with *"Attempting to unscale FP16 gradients."*, and it is right to.
-    Divided in FP16 they would fall under $2^{-24}$ again, and the scaling would have been for nothing. What
-    helps is not to divide in FP16 all the same, as many a patch does, but to bring the gradients to FP32 first.
+    Divided in FP16, those under $2^{-25}$ would be 0 again, and the scaling would have been for nothing. What
+    helps is not to allow the division in FP16, as some patches do, but to bring the gradients to FP32 first.
 
-    ![Exponents of the gradients of a small network. Grey: without a scale, many lie under FP16's smallest
-    number and are 0. Blue: with S, all of them fit.](figures/adam_fp16_gradients.svg)
+    ![Exponents of the gradients of a small network. Above, without a scale: the red ones are too small for FP16
+    and become 0. Below, with the loss times 2¹⁶: almost all of them fit.](figures/adam_fp16_gradients.svg)
     """
-
-    # The private names of torch that this class reads, all of them in `_progress` below:
-    # `GradScaler._per_optimizer_states`, and its entries `stage` and `found_inf_per_device`.
 
     def __init__(
         self,
@@ -253,7 +262,7 @@ class GradScalerFP16(torch.amp.GradScaler):
         * `init_scale` is $S$ at the start, $2^{16}$ by default
         * `growth_factor` multiplies $S$ after `growth_interval` steps without an overflow
         * `backoff_factor` multiplies $S$ after an overflow
-        * `enabled=False` makes every method do nothing but step
+        * `enabled=False` makes `step` call `optimizer.step()` and all other methods do nothing
         * `min_scale` is the floor of $S$; under 1 a scale shrinks gradients, and does more harm than good
 
         Raises `TypeError` or `ValueError` when the scale is given twice or starts below its floor. Paper:
@@ -273,18 +282,21 @@ class GradScalerFP16(torch.amp.GradScaler):
         if not init_scale >= min_scale > 0:
             raise ValueError(f"init_scale, {init_scale}, must be at least min_scale, {min_scale}, and that more than 0")
 
-        # $S$ is a power of two, and so are both factors. Multiplying by it moves the exponent and leaves every
-        # bit of the fraction alone, as long as the numbers are normal ones.
+        # By default $S$ is a power of two, and so are both factors. Multiplying by it moves the exponent and
+        # leaves every bit of the fraction alone, unless the result overflows; dividing in FP32 is as exact.
+        # Keep yours so.
         self.device_type = torch.device(device).type
         super().__init__(self.device_type, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
         self.min_scale = min_scale
         self._updates = 0
         self._held_up: int | Tensor = 0
+
+        # Whose gradients have been brought to FP32 since the last `update`.
         self._unscaled: list[Optimizer] = []
 
     def _progress(self, optimizer: Optimizer) -> tuple[OptState, bool]:
         # How far this optimizer has come since the last `update`, and whether its gradients have been looked
-        # at.
+        # at. These are all the private names of torch that the class reads.
         state = self._per_optimizer_states[id(optimizer)]
         return state["stage"], bool(state["found_inf_per_device"])
 
@@ -303,8 +315,7 @@ class GradScalerFP16(torch.amp.GradScaler):
         if not self.is_enabled():
             return
 
-        # A second call must fail before anything is converted. That is torch's own error, so nothing is
-        # converted and torch is left to raise it.
+        # On a second call nothing is converted, and torch raises its error.
         stage, _ = self._progress(optimizer)
         if stage is OptState.READY and getattr(optimizer, "takes_fp32_grads", False):
             self._unscaled.append(optimizer)
@@ -331,12 +342,12 @@ class GradScalerFP16(torch.amp.GradScaler):
                 "parameters in FP32 and run the model under torch.autocast."
             ) from error
 
-    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> float | None:
+    def step(self, optimizer: Optimizer, closure: None = None, *args: Any, **kwargs: Any) -> float | None:
         r"""
         Take the step, or skip it if a gradient is infinite or NaN.
 
         * `optimizer` takes the step
-        * further arguments are handed to `optimizer.step`; a closure can't be one of them
+        * `closure` must be `None`; further arguments are handed to `optimizer.step`
 
         Returns what `optimizer.step` returned, `None` for a skipped step. After it, gradients that `unscale_`
         brought to FP32 are dropped: `param.grad` is `None`, where torch would leave them.
@@ -345,15 +356,17 @@ class GradScalerFP16(torch.amp.GradScaler):
         gradient.
         """
         if not self.is_enabled():
-            return super().step(optimizer, *args, **kwargs)
+            return super().step(optimizer, *(() if closure is None else (closure,)), *args, **kwargs)
 
         # A closure would compute new gradients inside the step, after the unscaling, with $S$ still in them.
-        if any(argument is not None for argument in (*args[:1], kwargs.pop("closure", None))):
+        # torch says so too, but notices it only under its name.
+        if closure is not None:
             raise RuntimeError(
                 "GradScalerFP16.step can't take a closure: it would bring new gradients after the unscaling"
             )
-        args = args[1:]
 
+        # Here torch would say "No inf checks were recorded for this optimizer.", which is true and helps
+        # nobody.
         stage, has_been_checked = self._progress(optimizer)
         nothing_there = all(param.grad is None for param in _parameters(optimizer))
         if nothing_there and not has_been_checked and stage is not OptState.STEPPED:
@@ -371,12 +384,18 @@ class GradScalerFP16(torch.amp.GradScaler):
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
         r"""
-        Choose $S$ for the next iteration: half of it after an overflow, twice after 2000 good steps.
+        Choose $S$ for the next iteration: half of it after an overflow, twice after `growth_interval` good
+        steps in a row.
 
         * `new_scale` sets it by hand, a number or a tensor with one value
 
-        Raises `AssertionError`, torch's own, when nothing was scaled or stepped before.
+        Raises `AssertionError`, torch's own, when nothing was scaled or stepped before, and `ValueError` for a
+        number under the floor.
         """
+        if isinstance(new_scale, (int, float)):
+            new_scale = float(new_scale)
+            if not new_scale >= self.min_scale:
+                raise ValueError(f"new_scale, {new_scale}, must be at least min_scale, {self.min_scale}")
         super().update(new_scale)
 
         # A batch may have been dropped between `unscale_` and `step`; its gradients must not meet the next
@@ -392,7 +411,7 @@ class GradScalerFP16(torch.amp.GradScaler):
         #
         # A loss that is NaN overflows at every scale. Halved for 166 steps in a row, $2^{16}$ would be 0, and
         # from then on every gradient is $0 \cdot \infty$ and every step is skipped, without a word. The scale
-        # is read through `scale`, on the device.
+        # is read through `scale`, on the device, and only written: the count of good steps goes on.
         scale = self.scale(torch.ones((), device=self.device_type))
         super().update(scale.clamp(min=self.min_scale))
 
@@ -403,9 +422,9 @@ class GradScalerFP16(torch.amp.GradScaler):
         if self._updates % 100 == 0:
             if self._held_up:
                 warnings.warn(
-                    f"the loss scale has come down to its floor of {self.min_scale}: gradients overflow at every scale. "
-                    "Look for NaN or infinity in the loss, in the data or in the weights; a lower learning rate or "
-                    "BF16 may help.",
+                    f"the loss scale has come down to its floor of {self.min_scale} and gradients still overflow. Look "
+                    "for NaN or infinity in the loss, in the data or in the weights; a lower learning rate or BF16 may "
+                    "help.",
                     stacklevel=2,
                 )
             self._held_up = 0

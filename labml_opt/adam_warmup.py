@@ -14,15 +14,15 @@ $$\alpha_t = \alpha\, \min\!\Big(1, \frac{t}{w}\Big)$$
 **Use it when** the network is a Transformer, the batch is large, or the loss jumps up in the first hundred
 steps.
 
-**Don't when** a small network trains well without: a warm-up is steps at less than full speed.
+**Don't when** a small network trains well without it: the steps of a warm-up are shorter than they need be.
 
 ![The rate over the first steps, for a warm-up of 10: a tenth at the first step, the full rate at the
 tenth.](figures/adam_warmup.svg)
 
 ```symbols
-\alpha | lr     | learning rate after the warm-up | number, y6
-w      | warmup | length of the warm-up           | steps, y7
-t      | t      | steps taken, the first one is 1 | steps, y8
+\alpha | lr     | learning rate after the warm-up | number | y6
+w      | warmup | length of the warm-up           | steps | y7
+t      | t      | steps taken, the first one is 1 | steps | y8
 ```
 
 ## Why start small
@@ -30,9 +30,9 @@ t      | t      | steps taken, the first one is 1 | steps, y8
 At $t = 1$ Adam's quotient is exactly $\pm 1$: each weight moves by the full rate, in a direction that a single
 mini-batch chose. At $t = 10$ the divisor is a mean over ten gradients, still with a large variance, and some
 weights get a divisor that is far too small by mere chance. Steps that are too long at the beginning bring a
-network into a region that it may never leave. With $\beta_2 = 0.999$ the mean needs some hundred gradients to
-settle; a warm-up of about $2 / (1 - \beta_2) = 2000$ steps, which the second paper recommends as a rule, keeps
-the steps short until then.
+network into a region that it may never leave. With $\beta_2 = 0.999$ the mean needs several hundred gradients
+to settle; a warm-up of about $2 / (1 - \beta_2) = 2000$ steps, which the second paper recommends as a rule,
+keeps the steps short until then.
 """
 
 from __future__ import annotations
@@ -107,12 +107,15 @@ class AdamWarmup(AMSGrad):
         # $$\alpha_t = \alpha\, \min\!\Big(1, \frac{t}{w}\Big)$$
         #
         # $t$ is the step being taken and starts at 1, so the first step already moves the weights, and the rate
-        # is exactly $\alpha$ at $t = w$. The same numbers, bit for bit, come from
-        # `torch.optim.lr_scheduler.LambdaLR` with this formula. A step that a loss scaler skips doesn't count.
+        # is exactly $\alpha$ at $t = w$. The same rates, bit for bit, come from
+        # `LambdaLR(optimizer, lambda n: min(1, (n + 1) / w))`, which counts from 0. A step that a loss scaler
+        # skips doesn't count here.
         #
-        # A scheduler of `torch.optim.lr_scheduler` may work on top: it changes `lr` in the group, and the warm-up takes
-        # its share of that. The rate is then the product of both.
-        return lr * at_most(t / warmup, 1) if warmup else lr  # type: ignore[no-any-return]
+        # A scheduler of `torch.optim.lr_scheduler` may work on top: it changes `lr` in the group, and the
+        # warm-up takes its share of that. The rate is then the product of both.
+        if not warmup:
+            return lr  # type: ignore[no-any-return]
+        return lr * at_most(t / warmup, 1)  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 r"""
 # Adam with warm-up and cosine decay
 
-The rate climbs in a line, then glides down half a cosine to a tenth, and stays there: the schedule that most
-GPTs were trained with, inside the optimizer.
+The rate climbs in a straight line, then glides down half a cosine to a tenth, and stays there: the schedule that
+minGPT made known for Transformers, inside the optimizer.
 
 Papers: [SGDR: Stochastic Gradient Descent with Warm Restarts](https://arxiv.org/abs/1608.03983), Loshchilov and
 Hutter, 2016, arXiv 1608.03983 (the cosine); [Accurate, Large Minibatch SGD](https://arxiv.org/abs/1706.02677),
@@ -19,19 +19,21 @@ scheduler of `torch.optim.lr_scheduler` on top of any optimizer here.
 rate climbs they are the same.](figures/adam_warmup_cosine_decay.svg)
 
 ```symbols
-\alpha | lr          | the highest rate                                      | number, y6
-w      | warmup      | length of the warm-up                                 | steps, y7
-T      | total_steps | length of the training                                | steps, y2
-p_t    | progress    | the share of the way from $w$ to $T$ that is done     | 0 to 1, y3
-t      | t           | steps taken, the first one is 1                       | steps, y8
+\alpha | lr          | the highest rate                                      | number | y6
+w      | warmup      | length of the warm-up                                 | steps | y7
+T      | total_steps | length of the training                                | steps | y2
+p_t    | progress    | the share of the way from $w$ to $T$ that is done     | 0 to 1 | y3
+t      | t           | steps taken, the first one is 1                       | steps | y8
 ```
 
 ## Why down, and why in this shape
 
-Late in training the noise of the mini-batches is what keeps a weight from settling: it wanders in a ball around
-the best point whose size goes with the rate. A lower rate shrinks the ball. The cosine stays near the top for
-long, where most of the way is made, falls fastest in the middle, and lands softly. Other shapes do almost as
-well; this one has no further setting to choose.
+Late in training the noise of the mini-batches is what keeps a weight from settling: it wanders around the best
+point in a ball whose size is set by the rate. A lower rate shrinks the ball. The cosine stays near the top for
+a long time, where most of the way is made, falls fastest in the middle, and lands softly. Other shapes do
+almost as well; this one has no further setting to choose. Many schedules stretch the cosine so that it meets
+its floor at the very end. This one cuts it off at a tenth instead, as minGPT does, and trains the last fifth of
+the way at the floor.
 
 ![The whole way, 6 million steps. Each curve meets its floor, a tenth of the rate, at 79.5% of the way down and
 never leaves it again.](figures/adam_warmup_cosine_decay_total.svg)
@@ -40,8 +42,14 @@ never leaves it again.](figures/adam_warmup_cosine_decay_total.svg)
 
 $t$ is saved with each group, so the first step after loading uses the rate that would have come next. The `lr`,
 `warmup` and `total_steps` of the checkpoint replace those of the constructor. To train longer than first
-planned, set `optimizer.param_groups[0]["total_steps"]` after loading. It takes effect at the next step, and the
-rate jumps to where the longer curve is.
+planned, set `total_steps` after loading:
+
+```python
+for group in optimizer.param_groups:
+    group["total_steps"] = 200_000
+```
+
+It takes effect at the next step, and the rate jumps to where the longer curve is.
 """
 
 from __future__ import annotations
@@ -79,7 +87,8 @@ class AdamWarmupCosineDecay(AdamWarmup):
     ) -> None:
         r"""
         * `warmup` is $w \ge 0$, the step at which the rate is highest
-        * `total_steps` is $T > w$, the step at which the cosine ends
+        * `total_steps` is $T > w$, the step at which the cosine ends. The default is so far away that the rate
+          doesn't fall: give your own
         * all other arguments are those of [AMSGrad](amsgrad.md), which is off by default here
 
         Every group may have its own: `{"params": head, "lr": 1e-3, "warmup": 100, "total_steps": 5_000}`.
@@ -118,6 +127,8 @@ class AdamWarmupCosineDecay(AdamWarmup):
         * `group` holds `lr`, `warmup` and `total_steps`
         """
         t, warmup, total_steps = state["step"], group["warmup"], group["total_steps"]
+        if total_steps <= warmup:
+            raise ValueError(f"total_steps must be more than warmup, which is {warmup}, not {total_steps}")
 
         # $$p_t = \min\!\Big(1, \max\!\Big(0, \frac{t - w}{T - w}\Big)\Big)$$
         #
@@ -128,10 +139,12 @@ class AdamWarmupCosineDecay(AdamWarmup):
 
         # $$\alpha_t = \alpha\, \min\!\Big(1, \frac{t}{w}\Big)\, \max\!\Big(0.1,\; \frac{1 + \cos \pi p_t}{2}\Big)$$
         #
-        # The floor of a tenth is met a little before the end, at $p = \arccos(-0.8) / \pi \approx 0.795$, and
-        # kept for ever. Weight decay uses $\alpha_t$ too: under `AdamW` with a `LambdaLR` of this formula the
-        # weights come out the same.
-        return super().get_lr(state, group) * at_least((1 + cosine(math.pi * progress)) / 2, 0.1)  # type: ignore[no-any-return]
+        # The floor of a tenth is met at $p = \arccos(-0.8) / \pi \approx 0.795$, with a fifth of the way still
+        # to go, and kept for ever. Weight decay uses $\alpha_t$, too. `LambdaLR` with this formula, counting
+        # from 0, gives the same rates, and under it `AdamW` the same weights, if this optimizer is told to
+        # compute as torch does (`optimized_update=False, eps=1e-8`).
+        factor = at_least((1 + cosine(math.pi * progress)) / 2, 0.1)
+        return super().get_lr(state, group) * factor  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@ r"""
 # AMSGrad
 
 Adam can forget the one gradient that mattered. AMSGrad divides by the largest second moment it has seen, so
-that its steps never grow back.
+that a large gradient is never forgotten.
 
 Paper: [On the Convergence of Adam and Beyond](https://arxiv.org/abs/1904.09237), Reddi, Kale and Kumar, 2018,
 arXiv 1904.09237
@@ -17,24 +17,25 @@ $$\begin{aligned}
 **Don't when** you have no such reason. In most networks it is no better than Adam, and it needs one more value
 per weight.
 
-![The counter-example of the paper: the optimum is −1. Adam walks to +1, AMSGrad to −1. Same gradients, same
-settings; drawn from the code on this page.](figures/amsgrad.svg)
+![The counter-example of the paper: the optimum is −1. Adam stays near +1, AMSGrad walks to −1. Same gradients, same
+settings ($\beta_1 = 0.9$, $\beta_2 = 0.99$, $\alpha = 0.05$); drawn from the code on this
+page.](figures/amsgrad.svg)
 
 ```symbols
-g_t         | grad                  | gradient of the loss                        | FP32 or wider
-m_t         | m, exp_avg            | running mean of the gradient (first moment) | FP32 or wider
-v_t         | v, exp_avg_sq         | running mean of its square (second moment)  | FP32 or wider
-\tilde v_t  | v_max, max_exp_avg_sq | the largest $v$ so far                      | FP32 or wider, y5
-\alpha      | lr                    | learning rate                               | number, y6
+g_t        | grad                  | gradient of the loss                        | FP32 or wider | y1
+m_t        | m, exp_avg            | running mean of the gradient (first moment) | FP32 or wider | y2
+v_t        | v, exp_avg_sq         | running mean of its square (second moment)  | FP32 or wider | y3
+\tilde v_t | v_max, max_exp_avg_sq | the largest $v$ so far                      | FP32 or wider | y7
+\alpha     | lr                    | learning rate                               | number        | y6
 ```
 
 ## When does Adam not converge
 
-Think of a gradient that is large once in a hundred steps and small, the other way, in between. The large one is
+Think of a gradient that is large once in 101 steps and small, the other way, in between. The large one is
 right. But it also makes $v_t$ large, so it is divided by its own size; the small ones come when $v_t$ has
-shrunk again, and each of them counts in full. A hundred small mistakes outweigh one large truth. The paper
-proves that for any $\beta_1 < \sqrt{\beta_2}$ there is such a problem, and the function `counter_example` below
-is one.
+shrunk again, and each of them counts in full. A hundred small mistakes outweigh one large, right step. The
+paper proves that for any $\beta_1 < \sqrt{\beta_2}$ there is such a problem, and the function `counter_example`
+below is one.
 """
 
 from __future__ import annotations
@@ -111,29 +112,33 @@ class AMSGrad(Adam):
         # $$\tilde v_t = \max(\tilde v_{t-1}, v_t)$$
         #
         # The maximum is taken of $v_t$ as it is, before the bias correction, and the correction is applied to
-        # the result. `torch.optim` does the same; taking the maximum of corrected values would be another
-        # optimizer. What the large gradient left behind stays for ever, so the step
-        # $\alpha / \sqrt{\tilde v_t}$ can only shrink, and with a step that never grows the proof of
-        # convergence holds.
+        # the result. `torch.optim` does the same; a maximum of corrected values would be another optimizer.
+        # What the large gradient left behind stays: $\tilde v_t$ never falls, so once the correction has faded,
+        # after some $3 / (1 - \beta_2)$ steps, the divisor can't shrink again. On that property the proof of
+        # the paper rests. The proof itself also wants a rate that falls like $1 / \sqrt t$, and knows no
+        # correction.
+        #
+        # Returned in the place of $v_t$, so that the update stays Adam's.
         v_max: Tensor = state["max_exp_avg_sq"]
         torch.maximum(v_max, v, out=v_max)
         return m, v_max
 
 
-def counter_example(steps: int = 16_000, amsgrad: bool = True, lr: float = 0.05) -> list[float]:
+def counter_example(steps: int = 24_000, amsgrad: bool = True, lr: float = 0.05) -> list[float]:
     r"""
     **The counter-example.** Run AMSGrad, or Adam, on a problem where Adam walks away from the optimum.
 
     * `steps` is the number of steps
     * `amsgrad` chooses between the two optimizers
-    * `lr` is $\alpha$; it sets how long the walk takes, not where it leads
+    * `lr` is $\alpha$. Small, it sets how long the walk takes and not where it leads; from about 0.2 on $x$ is
+      thrown to and fro
 
-    Returns $x$ after each step. Takes about three seconds on a CPU.
+    Returns $x$ after each step. Takes some seconds on a CPU.
     """
     # $$f_t(x) = \begin{cases} 1010\,x & t \bmod 101 = 1 \\ -10\,x & \text{otherwise} \end{cases} \qquad x \in [-1, 1]$$
     #
     # Over 101 steps the slopes add up to $1010 - 100 \cdot 10 = 10$: on average the function rises, so the best
-    # point is $x = -1$, and the average regret is lowest there.
+    # point is $x = -1$.
     x = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
     optimizer = AMSGrad([x], lr=lr, betas=(0.9, 0.99), amsgrad=amsgrad)
     path = []

@@ -4,7 +4,7 @@ r"""
 An optimizer is a loop over parameters with a memory for each of them; one method says what happens to one
 tensor, and everything else is written once, here.
 
-Papers: [Decoupled Weight Decay Regularization](https://arxiv.org/abs/1711.05101), Loshchilov and Hutter, 2017,
+Paper: [Decoupled Weight Decay Regularization](https://arxiv.org/abs/1711.05101), Loshchilov and Hutter, 2017,
 arXiv 1711.05101
 
 $$\theta_t = (1 - \alpha_t \lambda)\, \theta_{t-1} - \alpha_t\, u_t$$
@@ -18,11 +18,12 @@ parameter groups, schedules, checkpoints and half precision come with the base c
 weights with large gradients hardly decay. Decoupled (solid), every weight decays alike.](figures/optimizer.svg)
 
 ```symbols
-g_t      | grad            | gradient of the loss               | dtype of the parameter
-\theta_t | param, weights  | parameters                         | FP32 or wider, y5
-\alpha   | lr              | learning rate, the rate of step $t$ | number, y6
-\lambda  | weight_decay    | weight decay                       | number, y7
-t        | t               | steps taken, the first one is 1    | number, y8
+g_t      | grad           | gradient of the loss            | FP32 or wider  | y1
+\theta_t | param, weights | parameters                      | FP32 or wider  | y5
+\alpha   | lr             | learning rate                   | number         | y6
+\lambda  | weight_decay   | weight decay                    | number         | y7
+S        | grad_scale     | loss scale                      | number, FP32   | y3
+t        | t              | steps taken, the first one is 1 | number         | y8
 ```
 
 ## What the loop is made of
@@ -37,7 +38,27 @@ t        | t               | steps taken, the first one is 1    | number, y8
 * **The template method** is `step`. It walks over groups and parameters, prepares gradient and weights, and
   calls `step_param` for each tensor. An optimizer is what it does in `step_param`.
 
-Below, $u_t$ stands for the direction that an optimizer chooses; [Adam](adam.md) is the first one to fill it in.
+In the equation above $\alpha_t$ is the rate of step $t$, and $u_t$ is the direction that an optimizer chooses.
+
+## An optimizer of your own
+
+Gradient descent with momentum, $u_t = \beta\, u_{t-1} + (1 - \beta)\, g_t$, takes two methods:
+
+```python
+class Momentum(GenericAdaptiveOptimizer):
+    def __init__(self, params, lr=0.1, beta=0.9):
+        super().__init__(params, {"beta": beta}, lr)
+
+    def init_state(self, state, group, param):
+        state["mean"] = torch.zeros_like(param)
+
+    def step_param(self, state, group, grad, param):
+        state["mean"].lerp_(grad, 1 - group["beta"])
+        param.sub_(group["lr"] * state["mean"])
+```
+
+It has parameter groups, closures, hooks and checkpoints, and with
+`class MomentumFP16(MasterWeights, Momentum): pass` it trains FP16 weights. [Adam](adam.md) is the next one.
 """
 
 from __future__ import annotations
@@ -76,7 +97,7 @@ class WeightDecay:
     * `absolute` takes $\lambda$ itself as the share that a decoupled step removes, rather than
       $\alpha_t \lambda$
 
-    Raises `ValueError` when $\lambda$ is negative or not a number, `TypeError` when it isn't numeric.
+    Raises `ValueError` when $\lambda$ is negative or NaN, `TypeError` when it is not a number at all.
     Optimizers take a plain number, too: `weight_decay=0.1` is `WeightDecay(0.1)`. Paper: [arXiv
     1711.05101](https://arxiv.org/abs/1711.05101).
     """
@@ -102,7 +123,12 @@ class WeightDecay:
         }
 
     def __call__(self, param: Tensor, grad: Tensor, group: Group) -> Tensor:
-        """Decay as `decay` below does; the settings that count are those of `group`."""
+        r"""
+        Carry out `decay` below, for optimizers that were written against this interface.
+
+        * `param` and `grad` are $\theta_{t-1}$ and $g_t$, same shape and dtype
+        * `group` holds the settings that count, because each group may have its own
+        """
         return decay(param, grad, group)
 
 
@@ -123,17 +149,18 @@ def decay(param: Tensor, grad: Tensor, group: Group) -> Tensor:
 
     # **Coupled: $L_2$ regularization.**
     # $$g_t \leftarrow g_t + \lambda\, \theta_{t-1}$$
-    # This is the gradient of the penalty $\frac{\lambda}{2}\lVert\theta\rVert^2$. Plain gradient descent makes
-    # of it the same decay as below. Adam doesn't: it divides by $\sqrt{\hat v_t}$, the penalty along with the
-    # rest, and a weight with large gradients hardly decays at all.
+    # This is the gradient of the penalty $\frac{\lambda}{2}\lVert\theta\rVert^2$. In plain gradient descent it
+    # is the same decay as the one below. In Adam it isn't: the penalty is divided by $\sqrt{\hat v_t}$ along
+    # with the rest, and a weight with large gradients hardly decays at all.
     if not group["weight_decouple"]:
         return grad.add(param, alpha=weight_decay)
 
     # **Decoupled: on the weights.**
     # $$\theta_{t-1} \leftarrow (1 - \alpha_t \lambda)\, \theta_{t-1}$$
-    # The gradient stays what the loss says it is, and every weight loses the same share. The share follows the
-    # rate $\alpha_t$ of this step: a schedule that lowers the rate lowers the decay with it, as it does in
-    # `torch.optim.AdamW` under a scheduler.
+    # The gradient stays what the loss says it is, and every weight loses the same share: with
+    # $\alpha = 10^{-3}$ and $\lambda = 0.01$ a hundred-thousandth per step, half of it in 69,000 steps. The
+    # share follows the rate $\alpha_t$ of this step: a schedule that lowers the rate lowers the decay with it,
+    # as it does in `torch.optim.AdamW` under a scheduler.
     share = weight_decay if group["absolute"] else group["lr"] * weight_decay
     param.mul_(1 - share)
     return grad
@@ -165,13 +192,16 @@ class GenericAdaptiveOptimizer(Optimizer):
     # FP32. The optimizers of `torch.optim` can't promise that.
     takes_fp32_grads = True
 
+    # A warning about lost updates is given once, whatever the optimizer.
+    _warned = False
+
     def __init__(
         self,
         params: ParamsT,
         defaults: dict[str, Any],
         lr: float | Tensor,
-        betas: tuple[float, float],
-        eps: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-16,
         *,
         maximize: bool = False,
         capturable: bool = False,
@@ -217,6 +247,8 @@ class GenericAdaptiveOptimizer(Optimizer):
         group.setdefault("t", max((int(other["t"]) for other in self.param_groups), default=0))
 
         self.check_settings({**self.defaults, **group})
+
+        # torch sorts out names, iterables and duplicates first; what it let in is looked at here.
         super().add_param_group(group)
         for number, param in enumerate(self.param_groups[-1]["params"]):
             if param.dtype not in HALF + FULL:
@@ -277,8 +309,18 @@ class GenericAdaptiveOptimizer(Optimizer):
         """
         return group["lr"]  # type: ignore[no-any-return]
 
+    @property
+    def has_schedule(self) -> bool:
+        """Whether the class brings a schedule of its own."""
+        return type(self).get_lr is not GenericAdaptiveOptimizer.get_lr
+
     def get_last_lr(self) -> list[float | Tensor]:
-        """Return the rate that the last step used, one per group; before the first step, the rate it will use."""
+        """
+        Return the rate of the last step, one per group, as the groups' present settings give it.
+
+        Before the first step it is the rate that step will use. A scheduler of torch that has set `lr` for the
+        next step since then is already in it.
+        """
         return [self.get_lr({"step": group["t"] or 1}, group) for group in self.param_groups]
 
     def weights_to_update(self, state: State, group: Group, param: Tensor) -> Tensor:
@@ -300,13 +342,13 @@ class GenericAdaptiveOptimizer(Optimizer):
                 warnings.warn(
                     f"{type(self).__name__} trains {param.dtype} parameters without a master copy: updates under half "
                     "the spacing of their numbers are lost. AdamFP16, or any optimizer with MasterWeights, keeps them.",
-                    stacklevel=3,
+                    stacklevel=7,  # the line that called step
                 )
             return param.float()
         return param
 
-    _warned = False
-
+    # Autograd must not record the step. It would keep every earlier weight alive, and it refuses to have a leaf
+    # changed in place at all.
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """
@@ -314,18 +356,18 @@ class GenericAdaptiveOptimizer(Optimizer):
 
         * `closure` computes the loss and its gradients anew and returns the loss; most training loops need none
 
-        Returns the closure's loss, or `None`. Raises `RuntimeError` for a sparse gradient, before anything
-        changes.
+        Returns the closure's loss, or `None`. Raises `RuntimeError` for a sparse gradient and `ValueError` for
+        a capturable group on several devices, before anything changes.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
 
-        # A loss scaler that leaves the unscaling to us says by how much, and whether it met an infinity. It
-        # deletes both after the step; when a step fails they must not be left for the next one.
+        # A loss scaler that leaves the unscaling to us sets `grad_scale` and `found_inf` on the optimizer and
+        # deletes both after the step. When a step fails they must not be left for the next one.
         try:
-            self._refuse_sparse()
+            self._refuse()
             self._step_groups()
         except BaseException:
             self.__dict__.pop("grad_scale", None)
@@ -333,10 +375,17 @@ class GenericAdaptiveOptimizer(Optimizer):
             raise
         return loss
 
-    def _refuse_sparse(self) -> None:
-        # A sparse gradient has no entry for most weights, while the averages of Adam change for every one. Say
-        # so now, not halfway through a step.
+    def _refuse(self) -> None:
+        # What can't work is said now, not halfway through a step. A sparse gradient has no entry for most
+        # weights, while the averages of Adam change for every one. And a group whose step count is a tensor has
+        # it on one device.
         for group_number, group in enumerate(self.param_groups):
+            devices = {str(param.device) for param in group["params"]}
+            if group["capturable"] and len(devices) > 1:
+                raise ValueError(
+                    f"capturable=True keeps the step count of a group on its device, and group {group_number} has "
+                    f"parameters on {' and '.join(sorted(devices))}: make a group for each"
+                )
             for number, param in enumerate(group["params"]):
                 if param.grad is not None and param.grad.layout is not torch.strided:
                     raise RuntimeError(
@@ -361,7 +410,8 @@ class GenericAdaptiveOptimizer(Optimizer):
             self._count_step(group, found_inf)
 
             # This step's rate takes the place of `lr` for everything that follows, weight decay included. The
-            # group keeps its own `lr`: that one belongs to the user and to `torch.optim.lr_scheduler`.
+            # group keeps its own `lr`: that one belongs to the user and to `torch.optim.lr_scheduler`. All that
+            # a schedule needs is $t$, so a dictionary that holds nothing else will do.
             rate = self.get_lr({"step": group["t"]}, group)
             now = {**group, "lr": rate.reshape(()) if isinstance(rate, Tensor) else rate}
 
@@ -371,7 +421,8 @@ class GenericAdaptiveOptimizer(Optimizer):
                     self._step_one(now, param, param.grad, grad_scale, found_inf)
 
     def _step_one(self, group: Group, param: Tensor, grad: Tensor, grad_scale: Any, found_inf: Any) -> None:
-        # The state is a stranger to half precision: it is made from, and changed together with, FP32 weights.
+        # The state never sees half precision: it is made from, and changed together with, FP32 weights. Whether
+        # it is new is asked first, because `weights_to_update` may put a master copy into it.
         state = self.state[param]
         known = bool(state)
         weights = self.weights_to_update(state, group, param)
@@ -380,7 +431,7 @@ class GenericAdaptiveOptimizer(Optimizer):
 
         # The gradient comes to the dtype of the weights, and only then is the loss scale taken out:
         # $$g_t = \frac{1}{S}\,\mathrm{fp32}\big(S\,\nabla f(\theta_{t-1})\big)$$
-        # Divided in FP16, small gradients would fall under $2^{-24}$ again, and the scaling would have been for
+        # Divided in FP16, gradients under $2^{-25}$ would be 0 again, and the scaling would have been for
         # nothing.
         grad = torch.view_as_real(grad) if grad.is_complex() else grad
         grad = grad.to(weights.dtype)
@@ -389,15 +440,19 @@ class GenericAdaptiveOptimizer(Optimizer):
         if group["maximize"]:
             grad = -grad
 
-        # With `found_inf` on the device nobody here knows whether this step counts. So it is taken, and every
-        # tensor that it touched is put back where it counts for nothing.
+        # With `found_inf` on the device nobody here knows whether this step counts. So it is taken: every
+        # tensor that it touches is copied before, and put back on the device if it didn't count. Without
+        # `found_inf` nothing is copied.
         touched = [weights, *(value for value in state.values() if isinstance(value, Tensor))]
         with unchanged_where(found_inf, touched):
             self.step_param(state, group, grad, weights)
 
-        # Rounded once, in place, so that views, tied weights, flattened RNN weights and CUDA graphs see it, and
-        # so that autograd notices. Writing to `param.data` would hide the change from autograd; a new tensor
-        # there would leave all the others behind on the old memory.
+        # $$\theta^{16}_t = \mathrm{fp16}(\theta_t)$$
+        #
+        # In place, because others share this memory and have to see the change: views, tied weights, flattened
+        # RNN weights, CUDA graphs. Assigning to `param.data` would leave them behind on the old memory, and
+        # writing through `param.data` would hide the change from autograd, which then couldn't tell that a
+        # saved weight is out of date.
         if param.dtype in HALF:
             param.copy_(weights)
 
@@ -405,20 +460,15 @@ class GenericAdaptiveOptimizer(Optimizer):
         # $t$ counts the steps of the optimizer, not those of a parameter, and is saved with every group. It
         # advances for a group without gradients as well: frozen layers don't stop a schedule.
         device = group["params"][0].device if group["params"] else None
-        if group["capturable"] and any(param.device != device for param in group["params"]):
-            raise ValueError(
-                "capturable=True keeps the step count of a group on its device, and this group has parameters on "
-                f"{' and '.join(sorted({str(param.device) for param in group['params']}))}: make a group for each"
-            )
         group["t"] = as_count(group["t"], group["capturable"], device)
         group["t"] += 1 if found_inf is None else 1 - torch.as_tensor(found_inf, device=device).ne(0).float()
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
         # The name that `torch.amp.GradScaler` looks for. With it set, the scaler checks the gradients and
-        # leaves the division to the step: two bytes a value and one pass less, no host read on a GPU. It is off
-        # by default, because trainers that see it refuse to clip gradients or can't tell when a step was
-        # skipped.
+        # leaves the division to the step: two bytes a value and one pass less, and with `capturable` no host
+        # read. It is off by default, because trainers that see it refuse to clip gradients or can't tell when a
+        # step was skipped.
         return any(group["unscale_in_step"] for group in self.param_groups)
 
     def load_state_dict(self, state_dict: StateDict) -> None:
@@ -426,9 +476,9 @@ class GenericAdaptiveOptimizer(Optimizer):
         Load what `state_dict()` returned, bit for bit.
 
         `torch.optim.Optimizer` casts every tensor of the state to the dtype of its parameter. For a
-        half-precision parameter that makes FP16 of FP32 averages: a second moment under $6 \times 10^{-8}$
-        becomes 0, and the next step divides by it. So torch is handed the groups, and the state is put in place
-        here, at its own precision.
+        half-precision parameter that makes FP16 of FP32 averages: a second moment under $3 \times 10^{-8}$
+        becomes 0, and the next step divides by $\epsilon$ alone. So torch is handed the groups, and the state
+        is put in place here, at its own precision.
 
         * `state_dict` is a checkpoint of this class, of the same class without master weights, of
           `torch.optim.Adam` or `AdamW`, or of labml_nn's optimizers. Settings in the checkpoint replace those
