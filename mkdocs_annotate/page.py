@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import html
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from .catalogue import Catalogue, Message
+from .code import highlight
 from .equations import Katex
-from .rows import Row, read_rows, read_source
-
-Links = Callable[[str], str | None]
-"""Turns the target of a link or figure as written in the source (``adam.md#Adam``, ``figures/x.en.svg``) into its address
-seen from the page, or None if there is no such target. Targets with a scheme, and bare fragments, never come here."""
+from .head import Head, Part, read_head
+from .heads import shorten
+from .prose import HEADING, Context, Links, Where, anchors, picture, plain, render, render_line, set_tex
+from .rows import Row, SourceError, read_rows, read_source
+from .symbols import Symbol, SymbolsError, read_symbols, slots_of
 
 
 @dataclass(frozen=True)
@@ -36,11 +41,13 @@ class SymbolHtml:
 
 @dataclass(frozen=True)
 class OutlineItem:
-    """A class, a function or a chapter of the page."""
+    """A section, a class or a function of the page."""
 
     id: str
     name: str
+    """Plain text."""
     is_class: bool
+    """Whether it stands in the first column: all but what stands inside of a class or function."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +56,9 @@ class RowHtml:
 
     id: str
     kind: str
-    """``class``, ``def``, ``module`` (prose of the module's docstring) or empty."""
+    """``class``, ``def``, ``module`` (a section of the module's docstring, without code) or empty."""
     heading: str
-    """Plain text of the heading of a class or function row, else empty."""
+    """HTML: the name of a class or function, or the heading of a section; may be empty."""
     prose: str
     """HTML, may be empty."""
     code: str
@@ -86,8 +93,9 @@ class AnnotatedPage:
     lines: int
     todo_count: int
     """Texts that are not yet translated, head and rows together."""
-    head_todo: bool
-    """Whether a piece of the head is not yet translated."""
+    head_todo: frozenset[str]
+    """The pieces of the head that are not yet translated: ``title``, ``lede``, ``paper``, ``use``, ``dont``, ``figure``,
+    ``symbols``."""
 
 
 def annotate(
@@ -105,57 +113,338 @@ def annotate(
 
     Raises `SourceError` or `EquationError`, whose text is one sentence that begins with file and line.
     """
-    source = read_source(source_path)
-    rows = read_rows(source, source_path.as_posix())
-    made = tuple(
-        RowHtml(
-            id=row.anchor,
-            kind=row.kind,
-            heading=row.name,
-            prose=f"<p>{html.escape(row.prose)}</p>" if row.prose else "",
-            code="".join(
-                f'<span class="line" id="L{number}"><a class="ln" href="#L{number}" tabindex="-1">{number}</a>'
-                f"{html.escape(line)}\n</span>"
-                for number, line in zip(row.numbers, row.code, strict=True)
-            ),
-            todo=False,
-        )
-        for row in rows
+    source = _read(source_path, name)
+    page = _Page(
+        source, Context(katex, language, links or _beside(name), label, figures_dir, source.symbols), catalogue
     )
-    return AnnotatedPage(
-        name=name,
-        title=name,
-        description=name,
-        title_html=name,
-        lede="",
-        paper="",
-        rule="",
-        use="",
-        dont="",
-        figure="",
-        figure_caption="",
-        symbols=(),
-        outline=tuple(
-            OutlineItem(row.anchor, row.name, row.kind == "class") for row in rows if row.kind in ("class", "def")
-        ),
-        rows=made,
-        file=source_path.name,
-        lines=source.count("\n"),
-        todo_count=0,
-        head_todo=False,
-    )
+    return page.made()
 
 
 def messages(source_path: Path, name: str) -> list[Message]:
     """List what the catalogue of a page holds, in the order of the source."""
-    path = source_path.as_posix()
-    rows = read_rows(read_source(source_path), path)
-    return [Message(f"{name}:{row.anchor}", row.prose, f"{path}:{row.prose_line}") for row in rows if row.prose]
+    source = _read(source_path, name)
+    texts = sorted((text for text in source.texts if text.markdown), key=lambda text: text.where.locate(0))
+    made = {(text.context, text.markdown): text for text in texts}
+    return [
+        Message(text.context, text.markdown, f"{text.where.path}:{text.where.locate(0)[0]}") for text in made.values()
+    ]
 
 
 def digests(source_path: Path, name: str) -> list[tuple[str, str]]:
-    """List the anchors of a page with a digest of what each stands for."""
-    raise NotImplementedError(name)
+    """List the anchors of a page, each with a digest of the prose and code that it stands for."""
+    source = _read(source_path, name)
+    return [(row.anchor, digest(row.prose, row.code)) for row in source.rows]
 
 
-_ = (Mapping, Row)
+def digest(prose: str, code: Sequence[str]) -> str:
+    """Digest of a row; white space at the ends of lines does not count."""
+    text = "\n".join(line.rstrip() for line in (*prose.split("\n"), "", *code)).strip()
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+# What a source says, whatever the language.
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A text that can be translated, and where it stands."""
+
+    context: str
+    markdown: str
+    where: Where
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of the page: a row of the source, or a section of the module's docstring."""
+
+    anchor: str
+    kind: str
+    name: str
+    qualname: str
+    prose: str
+    where: Where
+    numbers: tuple[int, ...]
+    code: tuple[str, ...]
+    headings: tuple[str, ...]
+
+
+@dataclass
+class _Source:
+    path: Path
+    name: str
+    lines: list[str]
+    head: Head
+    head_where: Where
+    symbols: list[Symbol]
+    rows: list[_Row]
+    imported: dict[str, str]
+    """Names that other modules of the package define, with the link to them."""
+
+    def part(self, piece: str, part: Part) -> _Written:
+        return _Written(f"{self.name}#{piece}", part.text, self.head_where.after(part.start))
+
+    def meaning(self, symbol: Symbol) -> _Written:
+        return _Written(f"{self.name}#symbol {symbol.tex}", symbol.meaning, self.symbol_where(symbol))
+
+    def kept(self, symbol: Symbol) -> _Written:
+        """What a symbol is kept as; the name of a format is the same in every language."""
+        words = re.search(r"[a-z]{2}", symbol.kept)
+        return _Written(f"{self.name}#kept" if words else "", symbol.kept, self.symbol_where(symbol))
+
+    def symbol_where(self, symbol: Symbol) -> Where:
+        block = self.head.symbols
+        start = sum(len(line) + 1 for line in block.text.split("\n")[: symbol.line])
+        return self.head_where.after(block.start + start)
+
+    def prose(self, row: _Row) -> _Written:
+        return _Written(f"{self.name}:{row.anchor}", row.prose, row.where)
+
+    @property
+    def texts(self) -> list[_Written]:
+        head = self.head
+        parts = [self.part(piece, getattr(head, piece)) for piece in PIECES]
+        symbols = [text for symbol in self.symbols for text in (self.meaning(symbol), self.kept(symbol))]
+        return [text for text in (*parts, *symbols, *map(self.prose, self.rows)) if text.context]
+
+
+PIECES = ("title", "lede", "paper", "use", "dont", "figure")
+
+
+def _read(path: Path, name: str) -> _Source:
+    status = path.stat()
+    return _read_once(path, name, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=512)  # every language reads the same sources
+def _read_once(path: Path, name: str, changed: int, size: int) -> _Source:
+    text = read_source(path)
+    shown = path.as_posix()
+    lines = text.split("\n")
+    rows = read_rows(text, shown)
+    docstring = next((row for row in rows if row.kind == "module"), None)
+    head = read_head(docstring.prose) if docstring else Head()
+    head_where = (
+        _where(shown, lines, docstring.prose, docstring.prose_line) if docstring else Where(shown, lambda _: (1, 1))
+    )
+    try:
+        symbols = read_symbols(head.symbols.text)
+    except SymbolsError as error:
+        start = sum(len(line) + 1 for line in head.symbols.text.split("\n")[: error.line])
+        raise SourceError(shown, *head_where.locate(head.symbols.start + start), error.message) from None
+    return _Source(
+        path,
+        name,
+        lines,
+        head,
+        head_where,
+        symbols,
+        _page_rows(rows, head, head_where, lines, shown),
+        _imported(path, text),
+    )
+
+
+def _where(path: str, lines: list[str], markdown: str, first: int) -> Where:
+    """Say where a text stands that was cut out of some lines and dedented."""
+
+    def locate(offset: int) -> tuple[int, int]:
+        start = markdown.rfind("\n", 0, offset) + 1
+        number = first + markdown.count("\n", 0, offset)
+        indent = lines[number - 1].find(markdown[start:].split("\n", 1)[0]) if number <= len(lines) else 0
+        return number, max(indent, 0) + offset - start + 1
+
+    return Where(path, locate)
+
+
+def _page_rows(rows: list[Row], head: Head, head_where: Where, lines: list[str], path: str) -> list[_Row]:
+    """Put the sections of the docstring in its place, and give each heading its anchor."""
+    taken = {row.anchor for row in rows if row.kind != "module"} | {"top"}
+    made: list[_Row] = []
+    blank: tuple[tuple[int, ...], tuple[str, ...]] = ((), ())
+
+    def free(anchor: str) -> str:
+        number, new = 1, anchor
+        while new in taken:
+            number += 1
+            new = f"{anchor}-{number}"
+        taken.add(new)
+        return new
+
+    for row in rows:
+        if row.kind == "module":
+            for part in head.body:
+                ids = list(anchors(part.text))
+                section = ids.pop(0) if part.text.startswith("## ") else "module"
+                anchor = free(section)
+                headings = tuple(map(free, ids))
+                made.append(_Row(anchor, "module", "", "", part.text, head_where.after(part.start), (), (), headings))
+            blank = row.numbers, row.code  # blank lines: they go to the row after it
+            continue
+        headings = tuple(map(free, anchors(row.prose)))
+        where = _where(path, lines, row.prose, row.prose_line)
+        numbers, code = blank[0] + row.numbers, blank[1] + row.code
+        made.append(_Row(row.anchor, row.kind, row.name, row.qualname, row.prose, where, numbers, code, headings))
+        blank = (), ()
+    if blank[0]:
+        made.append(_Row(free("module"), "", "", "", "", head_where, *blank, ()))
+    return made
+
+
+def _imported(path: Path, text: str) -> dict[str, str]:
+    """Find the names that a module imports from its own package and that have a row on their own page."""
+    top = path.parent
+    while (top.parent / "__init__.py").exists():
+        top = top.parent
+    found: dict[str, str] = {}
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        parts = (node.module or "").split(".") if node.module else []
+        if node.level:
+            above = path.parent.relative_to(top.parent).parts
+            parts = [*above[: len(above) - node.level + 1], *parts]
+        if len(parts) < 2 or parts[0] != top.name:
+            continue
+        module = top.joinpath(*parts[1:]).with_suffix(".py")
+        if not module.is_file():
+            continue
+        defined = _defined(module, module.stat().st_mtime_ns)
+        for alias in node.names:
+            if alias.name in defined:
+                found[alias.asname or alias.name] = f"{'/'.join(parts[1:])}.md#{alias.name}"
+    return found
+
+
+@lru_cache(maxsize=512)
+def _defined(path: Path, changed: int) -> frozenset[str]:
+    try:
+        body = ast.parse(read_source(path)).body
+    except (SourceError, SyntaxError, ValueError):
+        return frozenset()
+    return frozenset(n.name for n in body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef))
+
+
+def _beside(name: str) -> Links:
+    """Where the pages of a package are, if nobody says otherwise: a folder each."""
+    up = "../" * (name.count("/") + 1)
+
+    def address(target: str) -> str:
+        path, mark, anchor = target.partition("#")
+        return up + re.sub(r"\.(md|py)$", "/", path) + mark + anchor
+
+    return address
+
+
+# The page in one language.
+
+
+class _Page:
+    def __init__(self, source: _Source, context: Context, catalogue: Catalogue | None) -> None:
+        self.source = source
+        self.context = context
+        self.catalogue = catalogue
+        self.slots = slots_of(source.symbols)
+        self.links = {name: address for name, target in source.imported.items() if (address := context.links(target))}
+        self.todo = 0
+
+    def translated(self, text: _Written) -> tuple[str, Where, bool]:
+        """Return the text in the language of the page, where it stands, and whether it is not yet translated."""
+        if self.catalogue is None or not text.markdown or not text.context:
+            return text.markdown, text.where, False
+        entry = self.catalogue.lookup(text.context, text.markdown)
+        item = self.catalogue.item(text.context, text.markdown)
+        if entry.state != "ok" or item is None:
+            self.todo += 1
+            return text.markdown, text.where, True
+        return entry.text, Where(self.catalogue.path.as_posix(), lambda offset: (item.line_at(offset), 1)), False
+
+    def made(self) -> AnnotatedPage:
+        source, head = self.source, self.source.head
+        todo: set[str] = set()
+        made: dict[str, str] = {}
+        for piece in PIECES:
+            markdown, where, missing = self.translated(source.part(piece, getattr(head, piece)))
+            line = piece in ("title", "figure")
+            made[piece] = (render_line if line else render)(markdown, where, self.context) if markdown else ""
+            todo |= {piece} if missing else set()
+        rule = render(head.rule.text, source.head_where.after(head.rule.start), self.context) if head.rule else ""
+        symbols = tuple(self.symbol(symbol, todo) for symbol in source.symbols)
+        figure = self.figure(made["figure"]) if head.figure_target else ""
+        rows = tuple(self.row(row) for row in source.rows)
+        name = source.name.replace("/", ".")
+        title = plain(made["title"]) or name
+        return AnnotatedPage(
+            name=source.name,
+            title=title,
+            description=shorten(plain(made["lede"]) or title),
+            title_html=made["title"] or html.escape(name),
+            lede=made["lede"],
+            paper=made["paper"],
+            rule=rule,
+            use=made["use"],
+            dont=made["dont"],
+            figure=figure,
+            figure_caption=made["figure"],
+            symbols=symbols,
+            outline=self.outline(rows),
+            rows=rows,
+            file=_file(source.path),
+            lines=len(source.lines) - (not source.lines[-1]),
+            todo_count=self.todo,
+            head_todo=frozenset(todo),
+        )
+
+    def symbol(self, symbol: Symbol, todo: set[str]) -> SymbolHtml:
+        where = self.source.symbol_where(symbol)
+        context = replace(self.context, symbols=())
+        meaning, meaning_where, missing = self.translated(self.source.meaning(symbol))
+        kept, kept_where, missing_too = self.translated(self.source.kept(symbol))
+        todo |= {"symbols"} if missing or missing_too else set()
+        meaning_html = render_line(meaning, meaning_where, context)
+        return SymbolHtml(
+            slot=symbol.slot,
+            tex=set_tex(symbol.tex, where, context),
+            code=symbol.code,
+            meaning=meaning_html,
+            kept=render_line(kept, kept_where, context),
+            meaning_text=plain(meaning_html),
+        )
+
+    def figure(self, caption: str) -> str:
+        target = self.source.head.figure_target
+        return picture(target.text, plain(caption), self.source.head_where.after(target.start), self.context)
+
+    def row(self, row: _Row) -> RowHtml:
+        markdown, where, todo = self.translated(self.source.prose(row))
+        heading = html.escape(row.name)
+        if row.kind == "module" and (match := HEADING.match(markdown)):
+            heading = render_line(match[2], where.after(match.start(2)), self.context)
+            rest = len(markdown) - len(markdown[match.end() :].lstrip())
+            markdown, where = markdown[rest:], where.after(rest)
+        level = 2 if row.kind == "module" else 3
+        return RowHtml(
+            id=row.anchor,
+            kind=row.kind,
+            heading=heading,
+            prose=render(markdown, where, self.context, row.headings, level) if markdown else "",
+            code=highlight(row.code, row.numbers, self.slots, self.links) if row.code else "",
+            todo=todo,
+        )
+
+    def outline(self, rows: Sequence[RowHtml]) -> tuple[OutlineItem, ...]:
+        items: list[OutlineItem] = []
+        seen: set[str] = set()
+        for row, made in zip(self.source.rows, rows, strict=True):
+            if not made.heading or (row.qualname and row.qualname in seen):
+                continue
+            seen.add(row.qualname)
+            items.append(OutlineItem(made.id, plain(made.heading), is_class="." not in row.qualname))
+        return tuple(items)
+
+
+def _file(path: Path) -> str:
+    """Return a path below the folder that holds its package."""
+    top = path.parent
+    while (top / "__init__.py").exists() and top.parent != top:
+        top = top.parent
+    return path.relative_to(top).as_posix()

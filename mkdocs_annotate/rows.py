@@ -29,9 +29,10 @@ from pathlib import Path
 # What speaks to a tool and not to a reader. Matched at the "#" of a comment.
 DIRECTIVES = re.compile(
     r"""\#+\s*(?:
-        noqa\b | type:\s*(?:ignore\b|[(\[\w.]+[^\s]*\s*(?:->.*)?$) | fmt:\s*(?:on|off|skip)\b | yapf:\s*(?:en|dis)able | isort:\s*\S
-      | pragma:?\s | pylint:\s*\S | mypy:\s*\S | pyright:\s*\S | pyre-\S | ruff:\s*\S | flake8[:-]\s*\S | nosec\b
-      | SPDX- | %% | -\*-.*-\*-\s*$ | vi(?:m)?:\s*\S | !/.*\bpython
+        noqa\s*(?::|$) | type:\s*(?:ignore\b | \(.*\)\s*-> | [\w.]+(?:\[.*\])?\s*$) | fmt:\s*(?:on|off|skip)\b
+      | yapf:\s*(?:en|dis)able | isort:\s*\w+\s*$ | pragma:\s*no\s | nosec\s*(?:B\d|$) | SPDX- | %%
+      | (?:pylint|mypy|pyright):\s*[\w-]+\s*(?:=|,|\[|$) | (?:ruff|flake8)[:-]\s*(?:noqa|isort)\b | pyre-(?:ignore|fixme|strict)
+      | -\*-.*-\*-\s*$ | vim?:\s*\S
     )""",
     re.VERBOSE,
 )
@@ -53,6 +54,7 @@ _HINTS = (
     ((3, 12), re.compile(r"^\s*type\s+\w|^\s*(?:async\s+def|def|class)\s+\w+\s*\[|f['\"]")),
     ((3, 14), re.compile(r"\bt[rR]?['\"]|\b[rR]t['\"]|^\s*except\s+\w+\s*,")),
 )
+
 
 class SourceError(Exception):
     """A source that can't become a page; its text is one sentence that begins with ``path:line:column``."""
@@ -126,7 +128,9 @@ def _parse(source: str, path: str, lines: list[str]) -> ast.Module:
         newer = [version for version, sign in _HINTS if version > sys.version_info[:2] and sign.search(text)]
         if newer:
             running, needed = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, newer[0]))
-            message += f" The syntax may be newer than this Python {running}; build the site with {needed} or later."
+            message += (
+                f" The syntax may be newer than this Python {running}; build the site with Python {needed} or later."
+            )
         raise SourceError(path, line, column, message) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise SourceError(path, 1, 1, f"Python can't parse this file ({error or type(error).__name__}).") from None
@@ -153,7 +157,9 @@ def _tokenized(source: str, path: str, lines: list[str]) -> Iterator[_Unit]:
     try:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             kind, text, (row, column), _, _ = token
-            if kind == tokenize.NEWLINE:
+            if kind in (tokenize.OP, tokenize.NAME, tokenize.NUMBER):
+                tokens += 1
+            elif kind == tokenize.NEWLINE:
                 if row > done and tokens:
                     unit = _Unit("code", done + 1, row)
                     if string and tokens == 1 and string.start[0] == done + 1 and string.end[0] == row:
@@ -366,7 +372,7 @@ def _docstring(unit: _Unit) -> tuple[str, int]:
 
 def _comments(unit: _Unit) -> tuple[str, int]:
     """Cut the prose out of a run of comments; return it with the line that it begins in."""
-    texts = [_MARK.sub("", text) for text in unit.texts]
+    texts = [_MARK.sub("", text, count=1) for text in unit.texts]
     texts = [_TRAILING_DIRECTIVE.sub("", text) for text in texts]
     return _trimmed(textwrap.dedent("\n".join(texts)).split("\n"), unit.first)
 
