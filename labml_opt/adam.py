@@ -14,8 +14,9 @@ don't want to find a rate for each.
 
 **Don't when** the parameters are FP16 or BF16: take [AdamFP16](adam_fp16.md), or small updates are lost.
 
-![A mean that starts at 0 is too small by the factor 1 − βᵗ. Dashed: the mean as it is; solid: divided by that
-factor, right from the first step.](figures/adam.svg)
+![A mean that starts at 0 is too small by the factor 1 − βᵗ. Dashed and dotted: the two means as they are; solid:
+divided by that factor, right from the first step. Below, what the correction does to the length of a
+step.](figures/adam.svg)
 
 ```symbols
 g_t      | grad          | gradient of the loss                        | FP32 or wider | y1

@@ -43,9 +43,9 @@ S             | scale         | loss scale           | FP32         | y7
 | BF16 | 8, 7 | 3.4e38 | 1.2e-38 | 9.2e-41 | 0.0078 |
 | FP32 | 8, 23 | 3.4e38 | 1.2e-38 | 1.4e-45 | 1.2e-7 |
 
-FP16 spends its bits on digits and lacks range: its smallest normal number is $2^{-14}$, the smallest of all $2^{-24}$,
-and at 1 its numbers are $2^{-10}$ apart. BF16 has the range of FP32 and lacks digits: at 1 its numbers are $2^{-7}$
-apart. Training meets these limits in three places.
+FP16 spends its bits on digits and lacks range: its smallest normal number is $2^{-14}$, the smallest of all
+$2^{-24}$, and at 1 its numbers are $2^{-10}$ apart. BF16 has the range of FP32 and lacks digits: at 1 its
+numbers are $2^{-7}$ apart. Training meets these limits in three places.
 
 1. **Updates are lost.** $\theta + \Delta = \theta$ when $\lvert\Delta\rvert$ is less than half the spacing at
    $\theta$. Adam's step is about $\alpha$, so at $\alpha = 2 \times 10^{-5}$ every weight above
@@ -241,7 +241,7 @@ class GradScalerFP16(torch.amp.GradScaler):
     Divided in FP16, those under $2^{-25}$ would be 0 again, and the scaling would have been for nothing. What
     helps is not to allow the division in FP16, as some patches do, but to bring the gradients to FP32 first.
 
-    ![Exponents of the gradients of a small network. Above, without a scale: the red ones are too small for FP16
+    ![Exponents of the gradients that flow back to the layers of a small network. Above, without a scale: the red ones are too small for FP16
     and become 0. Below, with the loss times 2¹⁶: almost all of them fit.](figures/adam_fp16_gradients.svg)
     """
 
