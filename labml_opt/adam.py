@@ -46,8 +46,8 @@ that is $7.27\,\alpha$, reached by gradients that grow by the factor $\beta_2 / 
 paper gives $\alpha\,(1 - \beta_1) / \sqrt{1 - \beta_2} = 3.16\,\alpha$. That is the step of a single gradient
 after a long silence; gradients that grow go further.
 
-![Steps in units of α. Gradients that grow by β₂/β₁ a step reach the bound; a single gradient after 5,000 zeros
-reaches 3.16.](figures/adam_step.svg)
+![Steps in units of α. Gradients that grow by β₂/β₁ a step reach the bound; a single gradient after 10,000
+zeros reaches 3.16.](figures/adam_step.svg)
 """
 
 from __future__ import annotations
