@@ -242,7 +242,8 @@ class GradScalerFP16(torch.amp.GradScaler):
     helps is not to allow the division in FP16, as some patches do, but to bring the gradients to FP32 first.
 
     ![Exponents of the gradients that flow back to the layers of a small network. Above, without a scale: the red
-    ones are too small for FP16 and become 0. Below, with the loss times 2¹⁶: almost all of them fit.](figures/adam_fp16_gradients.svg)
+    ones are too small for FP16 and become 0. Below, with the loss times 2¹⁶: almost all of them
+    fit.](figures/adam_fp16_gradients.svg)
     """
 
     def __init__(
