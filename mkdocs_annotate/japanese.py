@@ -22,6 +22,8 @@ import markdown as python_markdown
 from markdown_it import MarkdownIt
 from sudachipy import Dictionary, Morpheme, SplitMode, Tokenizer  # type: ignore[import-untyped]
 
+from .equations import Katex
+from .prose import Context, Where, render
 from .spans import Finding, TextKind, spans
 
 _JAPANESE = r"\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -256,23 +258,23 @@ def headings(text: str, kind: TextKind) -> list[Finding]:
 
 
 def literal_bold(text: str, english: str = "") -> list[Finding]:
-    """Find emphasis that Python-Markdown or CommonMark shows as literal asterisks or underscores.
+    """Find emphasis that a row of a page, Python-Markdown or CommonMark shows as literal asterisks or underscores.
 
-    The two disagree beside Japanese punctuation. What the English text shows literally, too, is meant (``**kwargs``).
+    They disagree beside Japanese punctuation. What the English text shows literally, too, is meant (``**kwargs``).
     """
-    shown, meant = ([_literals(render, part) for render in _RENDERERS.values()] for part in (text, english))
+    shown, meant = ([_literals(engine, part) for engine in _RENDERERS.values()] for part in (text, english))
     if not any(Counter(here) - Counter(there) for here, there in zip(shown, meant, strict=True)):
         return []
     found: dict[Finding, list[str]] = {}
     for block in re.finditer(r"(?:[^\n]*\S[^\n]*(?:\n|\Z))+", text):
-        for name, render in _RENDERERS.items():
-            plain = _plain(render(_without_equations(block[0])))
+        for name, engine in _RENDERERS.items():
+            plain = _plain(engine(_without_equations(block[0])))
             for match in _LITERAL.finditer(plain):
                 around = plain[max(0, match.start() - 8) : match.end() + 8].replace("\n", " ").strip()
                 place = block[0].find(match[0] + plain[match.end() : match.end() + 2])
                 offset = block.start() + max(place, block[0].find(match[0]), 0)
                 found.setdefault(Finding(offset, f"{match[0]} is shown as text: …{around}…"), []).append(name)
-    return [Finding(one.offset, f"{one.message} (in {' and '.join(found[one])})") for one in sorted(found)]
+    return [Finding(one.offset, f"{one.message} (in {', '.join(found[one])}).") for one in sorted(found)]
 
 
 _LITERAL = re.compile(r"\*+|__")
@@ -287,7 +289,22 @@ def _commonmark(text: str) -> str:
     return str(_COMMONMARK.render(text))
 
 
-_RENDERERS = {"Python-Markdown": _python_markdown, "CommonMark": _commonmark}
+class _NoKatex(Katex):
+    """Sets every equation as a letter."""
+
+    def __init__(self) -> None:
+        pass
+
+    def render(self, tex: str, display: bool, tagged: str | None = None) -> str:
+        return "X"
+
+
+def _as_row(text: str) -> str:
+    context = Context(katex=_NoKatex(), language="ja", links=str, label=str)
+    return render(text, Where("", lambda offset: (1, 1)), context)
+
+
+_RENDERERS = {"a row": _as_row, "Python-Markdown": _python_markdown, "CommonMark": _commonmark}
 
 
 def _without_equations(text: str) -> str:
@@ -302,8 +319,8 @@ def _plain(html: str) -> str:
     return unescape(re.sub(r"<[^>]*>", "", html))
 
 
-def _literals(render: Callable[[str], str], text: str) -> list[str]:
-    return _LITERAL.findall(_plain(render(_without_equations(text))))
+def _literals(engine: Callable[[str], str], text: str) -> list[str]:
+    return _LITERAL.findall(_plain(engine(_without_equations(text))))
 
 
 class ToolError(Exception):

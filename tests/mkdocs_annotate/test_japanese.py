@@ -225,14 +225,15 @@ def test_a_heading_that_ends_in_a_noun_or_a_question_passes(text: str) -> None:
         ("これは**終わり。**次の文です。", "CommonMark"),
         ("これは**`lr`**です。", "CommonMark"),
         ("これは**$\\alpha$**です。", "CommonMark"),
-        ("これは__重要__です。", "Python-Markdown and CommonMark"),
-        ("これは** 重要 **です。", "Python-Markdown and CommonMark"),
+        ("これは__重要__です。", "a row, Python-Markdown, CommonMark"),
+        ("これは** 重要 **です。", "a row, Python-Markdown, CommonMark"),
+        ("2**3**4です。", "a row"),
     ],
 )
 def test_bold_that_an_engine_shows_as_asterisks_is_found(text: str, engines: str) -> None:
     found = literal_bold(text)
     assert found
-    assert all(f"(in {engines})" in finding.message for finding in found)
+    assert all(f"(in {engines})." in finding.message for finding in found)
     assert text[found[0].offset] in "*_"
 
 
