@@ -1,7 +1,7 @@
 """How lines of code become HTML: Pygments' classes, a link for each line number, the symbols of the page marked.
 
-The text of the lines is the source, byte for byte. Classes that a page leaves in the colour of its text are not written,
-which halves the HTML.
+The text of the lines is the source, byte for byte. Classes that a page leaves in the colour of its text are not
+written, which halves the HTML.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pygments.util import ClassNotFound
 _PYTHON = PythonLexer(stripnl=False, ensurenl=False)
 # The tokens that have a colour or weight of their own; others are plain text.
 _SHOWN = (
-    Keyword, Name.Builtin, Name.Class, Name.Function, Name.Decorator, Name.Exception, Number, Operator.Word, String, Comment,
-    Token.Generic, Token.Error,
-)  # fmt: skip
+    *(Keyword, Name.Builtin, Name.Class, Name.Function, Name.Decorator, Name.Exception, Number, Operator.Word),
+    *(String, Comment, Token.Generic, Token.Error),
+)
 _PLAIN = (Name.Builtin.Pseudo, String.Interpol, Name.Function.Magic)
 _NAME = re.compile(r"\w+")
 
@@ -105,12 +105,19 @@ def _tokens(text: str, lexer: Lexer | None) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=256)
 def _class(token: _TokenType) -> str:
-    if any(token in plain for plain in _PLAIN) or not any(token in shown for shown in _SHOWN):
+    if any(_is(token, plain) for plain in _PLAIN) or not any(_is(token, shown) for shown in _SHOWN):
         return ""
+    if _is(token, String):
+        return "s"
+    if _is(token, Comment):
+        return "c"
     while token not in STANDARD_TYPES and token.parent is not None:
         token = token.parent
-    name = STANDARD_TYPES[token]
-    return "s" if token in String else "k" if token in Keyword and token not in Keyword.Constant else name
+    return "k" if _is(token, Keyword) and not _is(token, Keyword.Constant) else STANDARD_TYPES[token]
+
+
+def _is(token: _TokenType, kind: _TokenType) -> bool:
+    return token[: len(kind)] == kind
 
 
 def _token(kind: str, text: str, slots: Mapping[str, int], links: Mapping[str, str]) -> str:

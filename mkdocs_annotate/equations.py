@@ -4,9 +4,9 @@ What is an equation, in Markdown of any language:
 
 * nothing inside fences, code spans and the examples of a doctest (``>>>``); ``\$`` is always a dollar
 * ``\begin{align} ... \end{align}`` and the other environments of mathematics, ``$$ ... $$``: a display
-* ``$ ... $`` inside a line or paragraph, if it can't be money or a shell variable: no white space after the first dollar
-  or before the last, no Latin letter or digit before the first or after the last, no Japanese or Chinese inside except
-  in ``\text{...}``
+* ``$ ... $`` inside a line or paragraph, if it can't be money or a shell variable: no white space after the first
+  dollar or before the last, no Latin letter or digit before the first or after the last, no Japanese or Chinese inside
+  except in ``\text{...}``
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -69,14 +70,15 @@ _ENVIRONMENTS = (
 )
 _PIECE = re.compile(
     rf"""
-    (?P<fence> ^[ \t>]*(?P<marks>`{{3,}}|~{{3,}})(?P<info>[^`\n]*)\n (?P<body>(?:.*\n)*?) [ \t>]*(?P=marks)[`~]*[ \t]*$ )
+    (?P<fence> ^[ \t>]*(?P<marks>`{{3,}}|~{{3,}})(?P<info>[^`\n]*)\n
+      (?P<body>(?:.*\n)*?) [ \t>]*(?P=marks)[`~]*[ \t]*$ )
   | (?P<doctest> ^[ \t]*>>>[ ].*(?:\n(?![ \t]*$).+)* )
   | (?P<code> (?<!`)(?P<ticks>`+)(?!`) (?P<literal>(?:[^\n]|\n(?![ \t]*\n))+?) (?<!`)(?P=ticks)(?!`) )
   | (?P<environment> \\begin\{{(?P<name>(?:{_ENVIRONMENTS})\*?)\}} )
   | (?P<escape> \\[^A-Za-z\s] )
   | (?P<display> \$\$ (?P<block>(?:[^$\\\n]|\\[^\n]|\\?\n(?![ \t]*\n)|\$(?!\$))+?) \$\$ )
-  | (?P<inline> (?<![A-Za-z0-9_$]) \$ (?![\s$'"]) (?P<tex>(?:[^$`\\\n]|\\[^\n]|\\?\n(?![ \t]*\n))+?) (?<!\s) \$
-      (?![A-Za-z0-9_${{]) )
+  | (?P<inline> (?<![A-Za-z0-9_$]) \$ (?![\s$'"])
+      (?P<tex>(?:[^$`\\\n]|\\[^\n]|\\?\n(?![ \t]*\n))+?) (?<!\s) \$ (?![A-Za-z0-9_${{]) )
     """,
     re.VERBOSE | re.MULTILINE,
 )
@@ -90,7 +92,7 @@ _PLACEHOLDER = re.compile(f"{OPEN}([0-9]+){CLOSE}")
 
 @dataclass(frozen=True)
 class Equation:
-    """An equation as it stands in Markdown; line and column count from 0 and point at the first character of the TeX."""
+    """An equation as it stands in Markdown; line and column, from 0, are those of the first character of the TeX."""
 
     tex: str
     display: bool
@@ -100,7 +102,7 @@ class Equation:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a Markdown text that Markdown must not see: ``fence``, ``code``, ``dollar``, ``display``, ``inline``."""
+    """A part of a text that Markdown must not see: ``fence``, ``code``, ``dollar``, ``display`` or ``inline``."""
 
     kind: str
     start: int
@@ -154,7 +156,7 @@ def _end_of(markdown: str, name: str, position: int) -> int:
 
 
 def take_out(markdown: str) -> tuple[str, list[Equation]]:
-    """Replace the equations of a Markdown text by placeholders that Markdown leaves alone, code and fences untouched."""
+    """Replace the equations of a Markdown text by placeholders that Markdown leaves alone; code stays as it is."""
     parts: list[str] = []
     found: list[Equation] = []
     done = 0
@@ -199,7 +201,8 @@ class Insert:
 def put_back(text: str, equations: Sequence[Equation], render: Callable[[Equation], str]) -> str:
     """Replace the placeholders in the HTML made from the Markdown by what ``render`` makes of each equation.
 
-    A display inside a paragraph ends the paragraph and begins another one after it. Inside of code the TeX comes back.
+    A display inside a paragraph ends the paragraph and begins another one after it. Inside of code the TeX comes
+    back.
     """
 
     def insert(number: int, literally: bool) -> Insert:
@@ -338,7 +341,8 @@ class Katex:
         )
         self.started = True
         atexit.register(self._stop)
-        self._answers = answers = queue.SimpleQueue()
+        answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._answers = answers
 
         def read() -> None:
             assert process.stdout is not None
@@ -373,10 +377,8 @@ class Katex:
         process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                try:
+                with suppress(OSError):
                     stream.close()
-                except OSError:
-                    pass
 
     # The cache
 

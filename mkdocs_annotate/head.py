@@ -19,8 +19,8 @@ All of it is optional, and stands before the first ``## `` heading::
     m_t | m, exp_avg | first moment | FP32
     ```
 
-Whatever else there is, is the body: a section for what has no heading, and one for each ``## `` heading. A docstring that
-doesn't begin with a title has its first paragraph as lede, if it is plain text, and the rest as body.
+Whatever else there is, is the body: a section for what has no heading, and one for each ``## `` heading. A docstring
+that doesn't begin with a title has its first paragraph as lede, if it is plain text, and the rest as body.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ class AnnotatedPage:
     todo_count: int
     """Texts that are not yet translated, head and rows together."""
     head_todo: frozenset[str]
-    """The pieces of the head that are not yet translated: ``title``, ``lede``, ``paper``, ``use``, ``dont``, ``figure``,
-    ``symbols``."""
+    """The pieces of the head that are not yet translated: ``title``, ``lede``, ``paper``, ``use``, ``dont``,
+    ``figure``, ``symbols``."""
 
 
 def annotate(

@@ -131,7 +131,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
 
     def on_post_build(self, *, config: MkDocsConfig) -> None:
         """Write search index and sitemap, then build the other languages."""
-        files = {"search/search_index.json": search.index(self.language.code, self.entries)}
+        files = search.files(self.language.code, self.entries)
         if self.build.address:
             files["sitemap.xml"] = heads.sitemap(
                 self.build.address, self.language, self.build.languages, self.translated

@@ -1,10 +1,10 @@
 r"""How the Markdown of a row becomes HTML.
 
-Comments are written for people who read the file, so that the rules are tamer than Markdown's where it would harm plain text:
+Comments are written for people who read the file, so the rules are tamer than Markdown's where those harm plain text:
 
 * code, equations (`equations`) and doctests are taken out first, nothing in them is Markdown
-* ``*one*`` and ``**two**`` stars emphasize, unless a star stands between two letters or digits (``2*3*4``) or nothing closes
-  it (``*args, **kwargs``); underscores never do, so ``__init__`` and ``file_name`` are what they are
+* ``*one*`` and ``**two**`` stars emphasize, unless a star stands between two letters or digits (``2*3*4``) or nothing
+  closes it (``*args, **kwargs``); underscores never do, so ``__init__`` and ``file_name`` are what they are
 * a heading is ``## `` or more in front; a single ``#``, a line underlined with ``---`` and an indented line are text
 * a line of nothing but ``---``, ``===`` or ``####`` is decoration: it ends a paragraph and is not shown
 * a list begins with ``- ``, ``* `` or a number of at most two digits, also right after a line of text; two spaces nest
@@ -19,7 +19,7 @@ from __future__ import annotations
 import html
 import re
 import textwrap
-import xml.etree.ElementTree as etree
+import xml.etree.ElementTree as etree  # noqa: N813
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -41,8 +41,8 @@ from .symbols import Symbol, slots_of, tag_tex
 SCHEMES = frozenset(["http", "https", "mailto", "ftp"])
 
 Links = Callable[[str], str | None]
-"""Turns the target of a link or figure as written (``adam.md#Adam``, ``figures/x.en.svg``) into its address seen from the
-page, or None if there is no such target. Targets with a scheme, and bare fragments, never come here."""
+"""Turns the target of a link or figure as written (``adam.md#Adam``, ``figures/x.en.svg``) into its address seen from
+the page, or None if there is no such target. Targets with a scheme, and bare fragments, never come here."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ HEADING = re.compile(r"^(#{2,5}) (?=\S)(.*?)[ \t]*#*[ \t]*(?:\{#([A-Za-z][\w.:-]
 
 
 def anchors(markdown: str) -> list[str]:
-    """List the anchors that the headings of a text ask for: those that are fixed (``{#name}``), or made of their words."""
+    """List the anchors that the headings of a text ask for: fixed ones (``{#name}``), or some made of their words."""
     blank = list(markdown)
     for piece in pieces(markdown):
         if piece.kind == "fence":
@@ -203,6 +203,7 @@ class _Heading(BlockProcessor):
 
 _LABEL = r"((?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.)*\])*)"
 _TARGET = r"\(\s*(<[^<>\n]*>|(?:[^\s()<>]|\([^\s()]*\))*)(?:\s+(?:\"[^\"]*\"|'[^']*'))?\s*\)"
+_ADDRESS = r"<((?:https?|ftp)://[^\s<>]+)>|https?://[A-Za-z0-9\-._~:/?#@!$&'()*+,;=%]+"
 _FIGURE = re.compile(rf"!\[{_LABEL}\]{_TARGET}\s*", re.DOTALL)
 
 
@@ -233,8 +234,11 @@ class _Numbers(OListProcessor):
         self.CHILD_RE = re.compile(r"^[ ]{0,3}((\d{1,2}\.)|[*+-])[ ]+(.*)")
 
 
+Found = tuple[etree.Element | None, int | None, int | None]
+
+
 class _Link(InlineProcessor):
-    def handleMatch(self, m: re.Match[str], data: str) -> tuple[etree.Element | str | None, int | None, int | None]:  # type: ignore[override]  # noqa: N802
+    def handleMatch(self, m: re.Match[str], data: str) -> Found:  # type: ignore[override]  # noqa: N802
         target = m[2].strip("<>")
         if not re.search(r"[/.:#]", target):
             return None, None, None
@@ -247,7 +251,7 @@ class _Link(InlineProcessor):
 
 
 class _Image(InlineProcessor):
-    def handleMatch(self, m: re.Match[str], data: str) -> tuple[etree.Element | str | None, int | None, int | None]:  # type: ignore[override]  # noqa: N802
+    def handleMatch(self, m: re.Match[str], data: str) -> Found:  # type: ignore[override]  # noqa: N802
         address = _current(self.md).address(m[2].strip("<>"))
         if not address:
             element = etree.Element("span")
@@ -258,7 +262,7 @@ class _Image(InlineProcessor):
 
 
 class _Address(InlineProcessor):
-    def handleMatch(self, m: re.Match[str], data: str) -> tuple[etree.Element | str | None, int | None, int | None]:  # type: ignore[override]  # noqa: N802
+    def handleMatch(self, m: re.Match[str], data: str) -> Found:  # type: ignore[override]  # noqa: N802
         address = m[1] or m[0].rstrip("'.,;:!?*_")
         if not m[1] and address.endswith(")") and address.count(")") > address.count("("):
             address = address.rstrip(")").rstrip(".,;:!?")
@@ -272,7 +276,7 @@ class _Emphasis(InlineProcessor):
         super().__init__(pattern, md)
         self.tags = tags
 
-    def handleMatch(self, m: re.Match[str], data: str) -> tuple[etree.Element | str | None, int | None, int | None]:  # type: ignore[override]  # noqa: N802
+    def handleMatch(self, m: re.Match[str], data: str) -> Found:  # type: ignore[override]  # noqa: N802
         outer = inner = etree.Element(self.tags[0])
         for tag in self.tags[1:]:
             inner = etree.SubElement(inner, tag)
@@ -289,6 +293,12 @@ def _starred(stars: str, content: str) -> str:
     return f"{opening}({content}){closing}"
 
 
+_INLINE = """
+    backtick reference link image_link image_reference short_reference short_image_ref autolink automail linebreak html
+    em_strong em_strong2 not_strong
+"""
+
+
 @cache
 def _markdown() -> Markdown:
     md = Markdown(extensions=["tables"], output_format="html")
@@ -301,15 +311,8 @@ def _markdown() -> Markdown:
     blocks.register(_Numbers(md.parser), "olist", 40)
     blocks.register(_Quote(md.parser), "quote", 20)
     inline = md.inlinePatterns
-    for name in (
-        "backtick", "reference", "link", "image_link", "image_reference", "short_reference", "short_image_ref", "autolink",
-        "automail", "linebreak", "html", "em_strong",
-    ):  # fmt: skip
+    for name in [item for item in _INLINE.split() if item in inline]:
         inline.deregister(name)
-    if "em_strong2" in inline:
-        inline.deregister("em_strong2")
-    if "not_strong" in inline:
-        inline.deregister("not_strong")
     inline.register(_Image(rf"!\[{_LABEL}\]{_TARGET}", md), "image", 165)
     inline.register(_Link(rf"\[{_LABEL}\]{_TARGET}", md), "link", 160)
     inline.register(

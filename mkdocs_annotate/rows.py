@@ -1,9 +1,9 @@
-"""How source becomes rows: each comment or docstring beside the code it speaks of.
+r"""How source becomes rows: each comment or docstring beside the code it speaks of.
 
 The rules, all of them:
 
 * Prose is a docstring (found by `ast`) or a run of full-line comments (found by `tokenize`). It is cut from the source
-  text and never evaluated, so that ``\\beta`` in a docstring without ``r`` stays what the author typed.
+  text and never evaluated, so that ``\beta`` in a docstring without ``r`` stays what the author typed.
 * A docstring is prose if its lines hold nothing else; one that shares a line with code, or that is put together from
   several strings, stays in the code column. Other strings, also those below an attribute, are code.
 * A comment stays in the code column if it stands inside a logical line, after code, or is a directive to a tool
@@ -31,8 +31,8 @@ DIRECTIVES = re.compile(
     r"""\#+\s*(?:
         noqa\s*(?::|$) | type:\s*(?:ignore\b | \(.*\)\s*-> | [\w.]+(?:\[.*\])?\s*$) | fmt:\s*(?:on|off|skip)\b
       | yapf:\s*(?:en|dis)able | isort:\s*\w+\s*$ | pragma:\s*no\s | nosec\s*(?:B\d|$) | SPDX- | %%
-      | (?:pylint|mypy|pyright):\s*[\w-]+\s*(?:=|,|\[|$) | (?:ruff|flake8)[:-]\s*(?:noqa|isort)\b | pyre-(?:ignore|fixme|strict)
-      | -\*-.*-\*-\s*$ | vim?:\s*\S
+      | (?:pylint|mypy|pyright):\s*[\w-]+\s*(?:=|,|\[|$) | (?:ruff|flake8)[:-]\s*(?:noqa|isort)\b
+      | pyre-(?:ignore|fixme|strict) | -\*-.*-\*-\s*$ | vim?:\s*\S
     )""",
     re.VERBOSE,
 )
@@ -82,7 +82,7 @@ class Row:
     prose: str
     """Markdown as it stands in the source."""
     prose_line: int
-    """Source line of the first line of `prose`, 0 without prose; line k of the prose is source line `prose_line` + k."""
+    """Source line of the first line of `prose`, 0 without prose; the others follow, one for one."""
     numbers: tuple[int, ...]
     """Source line of each line of `code`; a docstring leaves a gap."""
     code: tuple[str, ...]
@@ -161,11 +161,11 @@ def _tokenized(source: str, path: str, lines: list[str]) -> Iterator[_Unit]:
                 tokens += 1
             elif kind == tokenize.NEWLINE:
                 if row > done and tokens:
-                    unit = _Unit("code", done + 1, row)
-                    if string and tokens == 1 and string.start[0] == done + 1 and string.end[0] == row:
-                        if not lines[row - 1][string.end[1] :].strip():
-                            unit = _Unit("string", done + 1, row, string.start[1], [string.string])
-                    yield unit
+                    alone = string and tokens == 1 and (string.start[0], string.end[0]) == (done + 1, row)
+                    if string and alone and not lines[row - 1][string.end[1] :].strip():
+                        yield _Unit("string", done + 1, row, string.start[1], [string.string])
+                    else:
+                        yield _Unit("code", done + 1, row)
                     done = row
                 tokens, string = 0, None
             elif kind == tokenize.COMMENT and not tokens:
@@ -309,7 +309,7 @@ def _cut(lines: list[str], units: list[_Unit], tree: ast.Module) -> list[_Draft]
         draft = drafts[-1] if drafts else None
 
         if unit.kind == "blank":
-            if draft and draft.numbers or len(drafts) < 2:
+            if (draft and draft.numbers) or len(drafts) < 2:
                 if draft is None:
                     drafts.append(draft := _Draft(None))
                 draft.numbers.append(unit.first)

@@ -124,7 +124,8 @@ def _line(parts: Iterable[str]) -> str:
     return " ".join("".join(parts).split())
 
 
-def index(language: str, docs: Iterable[Entry]) -> str:
-    """Return the index of one language as JSON."""
+def files(language: str, docs: Iterable[Entry]) -> dict[str, str]:
+    """Return the files of one language's index: JSON, and for a site that is read from a disk the same as a script."""
     data = {"config": {"lang": [language]}, "docs": list(docs)}
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    index = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return {"search/search_index.json": index, "search/search_index.js": f"annotateIndex={index}"}

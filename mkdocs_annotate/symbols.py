@@ -4,12 +4,14 @@ A block fenced as ``symbols`` in the module's docstring lists them, a line each:
 
     m_t | m, state['exp_avg'] | first moment | FP32 | y2
 
-The TeX, the names, the meaning and (if you like) what it is kept as and a slot, in Markdown. A slot is a colour and line
-style, ``y1`` to ``y8``; symbols that ask for the same one light up together, and those that ask for none get what is left.
+The TeX, the names, the meaning and (if you like) what it is kept as and a slot, in Markdown. A slot is a colour and
+line style, ``y1`` to ``y8``; symbols that ask for the same one light up together, and those that ask for none get what
+is left.
 
-In an equation the symbol is also found with another running index (``m_t`` in ``m_{t-1}``, ``m_0`` and ``m``), but not with
-another number (``\beta_1`` is not in ``\beta_2``), and not below an accent (``\hat m_t`` is a symbol of its own). A symbol that
-is listed with a superscript (``\theta^{16}``) is found only with this one; another lights up together with its power.
+In an equation the symbol is also found with another running index (``m_t`` in ``m_{t-1}``, ``m_0`` and ``m``), but not
+with another number (``\beta_1`` is not in ``\beta_2``), and not below an accent (``\hat m_t`` is its own symbol). A
+symbol that is listed with a superscript (``\theta^{16}``) is found only with this one; another lights up together with
+its power.
 """
 
 from __future__ import annotations
@@ -59,15 +61,15 @@ def read_symbols(block: str) -> list[Symbol]:
         if not line.strip():
             continue
         cells = [cell.strip() for cell in re.split(r"\s\|(?:\s|$)", line.strip())]
-        slot = _SLOT.fullmatch(cells[4]) if len(cells) == 5 else None
-        if len(cells) not in (3, 4, 5) or not cells[0] or not cells[2] or (len(cells) == 5 and not slot):
+        asked = _SLOT.fullmatch(cells[4]) if len(cells) == 5 else None
+        if len(cells) not in (3, 4, 5) or not cells[0] or not cells[2] or (len(cells) == 5 and not asked):
             raise SymbolsError(
                 number, f"a symbol is `TeX | names in the code | meaning | kept as | y1`, not `{line.strip()}`."
             )
-        found.append((number, [*cells[:4], ""][:4], int(slot[1]) if slot else 0))
+        found.append((number, [*cells[:4], ""][:4], int(asked[1]) if asked else 0))
     asked_for = {slot for _, _, slot in found}
     free = iter([slot for slot in range(1, SLOTS + 1) if slot not in asked_for])
-    symbols = []
+    symbols: list[Symbol] = []
     for number, (tex, names, meaning, kept), slot in found:
         code = names.replace("`", "").strip()
         listed = tuple(dict.fromkeys(match for name in code.split(",") if (match := _name(name.strip()))))
@@ -98,71 +100,20 @@ def slots_of(symbols: Sequence[Symbol]) -> dict[str, int]:
 
 _SPACE = re.compile(r"\s*")
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
-_ACCENTS = frozenset(
-    [
-        "hat",
-        "bar",
-        "tilde",
-        "vec",
-        "dot",
-        "ddot",
-        "check",
-        "breve",
-        "acute",
-        "grave",
-        "mathring",
-        "widehat",
-        "widetilde",
-    ]
-    + ["mathbf", "boldsymbol", "bm", "mathcal", "mathbb", "mathfrak", "mathscr", "mathsf", "bold"]
+_ACCENT = re.compile(
+    "hat|bar|tilde|vec|d?dot|check|breve|acute|grave|mathring|widehat|widetilde"
+    "|mathbf|boldsymbol|bm|bold|mathcal|mathbb|mathfrak|mathscr|mathsf"
 )
-_VARIABLES = frozenset(
-    ["alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota", "kappa"]
-    + [
-        "lambda",
-        "mu",
-        "nu",
-        "xi",
-        "pi",
-        "varpi",
-        "rho",
-        "varrho",
-        "sigma",
-        "varsigma",
-        "tau",
-        "upsilon",
-        "phi",
-        "varphi",
-    ]
-    + [
-        "chi",
-        "psi",
-        "omega",
-        "Gamma",
-        "Delta",
-        "Theta",
-        "Lambda",
-        "Xi",
-        "Pi",
-        "Sigma",
-        "Upsilon",
-        "Phi",
-        "Psi",
-        "Omega",
-    ]
-    + ["ell", "hbar", "nabla", "partial", "imath", "jmath"]
+_VARIABLE = re.compile(
+    "[aA]lpha|[bB]eta|[gG]amma|[dD]elta|(?:var)?epsilon|zeta|eta|(?:var)?[tT]heta|iota|kappa|[lL]ambda|mu|nu|[xX]i"
+    "|(?:var)?[pP]i|(?:var)?rho|(?:var)?[sS]igma|tau|[uU]psilon|(?:var)?[pP]hi|chi|[pP]si|[oO]mega"
+    "|ell|hbar|nabla|partial|imath|jmath"
 )
-# Commands whose next arguments are not mathematics to look into, and how many they are.
-_OPAQUE = {
-    **dict.fromkeys(
-        ["text", "textrm", "textbf", "textit", "texttt", "textsf", "textnormal", "mbox", "operatorname"], 1
-    ),
-    **dict.fromkeys(
-        ["mathrm", "mathit", "mathtt", "begin", "end", "tag", "label", "color", "textcolor", "hspace", "url"], 1
-    ),
-    **dict.fromkeys(["vspace", "htmlClass", "htmlData", "htmlId", "htmlStyle"], 1),
-    **dict.fromkeys(["rule", "href", "colorbox", "newcommand"], 2),
-}
+# Commands whose first arguments are not mathematics to look into.
+_OPAQUE = re.compile(
+    "text|text(?:rm|bf|it|tt|sf|normal)|mbox|operatorname|math(?:rm|it|tt)|begin|end|tag|label|(?:text)?color|[hv]space|url"
+    "|html(?:Class|Data|Id|Style)|(?P<two>rule|href|colorbox|newcommand)"
+)
 _DIMENSION = re.compile(r"\s*(?:\[[^]]*\]|-?[\d.]+\s*(?:em|ex|mu|pt|mm|cm|in|px|sp|bp))")
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _ALONE = re.compile(r"(?:^|[-=+({\[,;&|<>*/]|\\[,;:! \\])\s*\Z")
@@ -250,9 +201,9 @@ def _nucleus(tex: str, position: int) -> tuple[str, int]:
     if command is None:
         return "", position
     name = command[0][1:]
-    if name in _VARIABLES:
+    if _VARIABLE.fullmatch(name):
         return command[0], command.end()
-    if name in _ACCENTS:
+    if _ACCENT.fullmatch(name):
         inner, end = _argument(tex, command.end())
         return f"{command[0]}{{{inner}}}", end
     return "", position
@@ -268,7 +219,7 @@ def _argument(tex: str, position: int) -> tuple[str, int]:
     command = _COMMAND.match(tex, start)
     if command is None:
         return tex[start : start + 1], min(start + 1, len(tex))
-    if command[0][1:] in _ACCENTS or command[0][1:] in _OPAQUE:
+    if _ACCENT.fullmatch(command[0][1:]) or _OPAQUE.fullmatch(command[0][1:]):
         inner, end = _argument(tex, command.end())
         return f"{command[0]}{{{inner}}}", end
     return command[0], command.end()
@@ -300,9 +251,10 @@ def _opaque(tex: str, position: int) -> int:
     name = command[0][1:]
     if name in ("\\", "kern", "mkern", "hskip", "mskip") and (dimension := _DIMENSION.match(tex, end)):
         return dimension.end()
-    if name in _OPAQUE and tex[end : end + 1] == "*":
+    opaque = _OPAQUE.fullmatch(name)
+    if opaque and tex[end : end + 1] == "*":
         end += 1
-    for _ in range(_OPAQUE.get(name, 0)):
+    for _ in range((2 if opaque["two"] else 1) if opaque else 0):
         start = _skip(tex, end)
         if tex[start : start + 1] != "{":
             break

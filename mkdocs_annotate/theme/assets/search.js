@@ -91,8 +91,7 @@
 
     const item = (doc, hit, found, isPage) => {
       const li = document.createElement("li"), a = document.createElement("a"), b = document.createElement("b")
-      a.href = base + doc.location + (local ? doc.location.replace(/([^#]*\/|^)(#.*)?$/, "index.html$2").slice(doc.location.length) : "")
-      if (local) a.href = base + doc.page + "index.html" + doc.location.slice(doc.page.length)
+      a.href = base + doc.page + (local ? "index.html" : "") + doc.location.slice(doc.page.length)
       b.append(...marked(doc.title, found))
       a.append(b)
       if (hit && doc.text) {
