@@ -116,7 +116,7 @@ def test_the_site_is_set_up_without_torch():
     requirements = load(ROOT / "tasks.py").SITE.requirements()
     requirements[requirements.index("./mkdocs_annotate")] = "mkdocs-annotate"
     names = needed_by(requirements)
-    assert {"mkdocs", "mkdocs-material", "mkdocs-annotate", "babel"} <= names
+    assert {"mkdocs", "mkdocs-annotate", "babel"} <= names
     assert not {name for name in names if name.startswith(("torch", "nvidia", "labml"))}
 
 
