@@ -18,6 +18,7 @@ from mkdocs.utils import write_file
 from mkdocs.utils.templates import TemplateContext
 
 from . import handwritten, heads, languages, search
+from .beside import beside
 from .equations import EquationError, KatexError
 from .page import AnnotatedPage, annotate
 from .rows import SourceError
@@ -63,7 +64,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         if self.code:
             languages.share(files)
         env = config.theme.get_env()
-        env.filters["first_line"] = first_line
+        env.filters.update(first_line=first_line, beside=beside)
         self.rows = env.get_template("partials/rows.html")
 
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> None:

@@ -93,7 +93,9 @@ class Reader:
         self.page = self.context.new_page()
         self.address = address
         self.wrong: list[str] = []
-        self.page.on("console", lambda message: message.type in ("error", "warning") and self.wrong.append(message.text))
+        self.page.on(
+            "console", lambda message: message.type in ("error", "warning") and self.wrong.append(message.text)
+        )
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("request", lambda request: self._asked(request.url))
         self.page.on("requestfailed", lambda request: self.wrong.append(f"{request.url}: {request.failure}"))

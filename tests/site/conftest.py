@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from building import ADDRESS, BROWSER, REPOSITORY, Built, Reader, built
 
+
 @pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Built:
     """The site as it is published: its address and its repository are known."""

@@ -65,7 +65,9 @@ def test_no_link_leaves_the_folder_of_the_site(which, request):
 def test_nothing_is_loaded_from_another_host(site):
     for page in each_page(site):
         for tag, attrs, target in targets(site.document(page)):
-            loads = tag in ("img", "script", "iframe", "source") or (tag == "link" and "stylesheet" in attrs.get("rel", ""))
+            loads = tag in ("img", "script", "iframe", "source") or (
+                tag == "link" and "stylesheet" in attrs.get("rel", "")
+            )
             assert not (loads and urlsplit(target).netloc), (page, target)
     for css in site.folder.rglob("*.css"):
         assert not re.search(r"url\(['\"]?(?:https?:)?//|@import", css.read_text(encoding="utf-8")), css
@@ -86,7 +88,9 @@ def test_each_page_has_a_twin_and_the_switch_leads_to_it(site, plain_site):
             other = next(each for each in LANGUAGES if each != folder)
             for page in built_site.pages(folder):
                 (link,) = [a for _, a in built_site.document(folder + page).elements if "data-language" in a]
-                assert posixpath.normpath(posixpath.join(folder + page, link["href"])) == posixpath.normpath(other + page)
+                assert posixpath.normpath(posixpath.join(folder + page, link["href"])) == posixpath.normpath(
+                    other + page
+                )
                 assert link["hreflang"] == link["lang"] == LANGUAGES[other] != code
 
 
@@ -166,7 +170,11 @@ def test_guides_have_the_same_anchors_in_both_languages(site):
     for page in site.pages(""):
         if page.startswith("guides/"):
             anchors = [
-                [a["id"] for tag, a in site.document(folder + page).elements if re.fullmatch("h[2-6]", tag) and "id" in a]
+                [
+                    a["id"]
+                    for tag, a in site.document(folder + page).elements
+                    if re.fullmatch("h[2-6]", tag) and "id" in a
+                ]
                 for folder in LANGUAGES
             ]
             assert anchors[0] == anchors[1] != []
@@ -208,7 +216,9 @@ def test_heads_are_whole(site):
 def test_hreflang_links_are_symmetric_and_have_a_default(site):
     for folder in LANGUAGES:
         for page in site.pages(folder):
-            links = {link["hreflang"]: link["href"] for link in site.document(folder + page).all("link", rel="alternate")}
+            links = {
+                link["hreflang"]: link["href"] for link in site.document(folder + page).all("link", rel="alternate")
+            }
             assert links == {"en": ADDRESS + page, "ja": ADDRESS + "ja/" + page, "x-default": ADDRESS + page}
 
 
@@ -311,7 +321,10 @@ def test_the_page_for_unknown_addresses_serves_every_language_and_loads_nothing(
     for built_site, root in ((site, "/labml_opt/"), (plain_site, "/")):
         for folder, code in LANGUAGES.items():
             document = built_site.document(f"{folder}404.html")
-            assert [a["lang"] for a in document.all("section")] == [code, *(each for each in LANGUAGES.values() if each != code)]
+            assert [a["lang"] for a in document.all("section")] == [
+                code,
+                *(each for each in LANGUAGES.values() if each != code),
+            ]
             assert {a["href"] for a in document.all("a")} == {root, root + "ja/"}
             assert not [attrs for tag, attrs in document.elements if tag in ("link", "img") or "src" in attrs]
 
@@ -323,7 +336,9 @@ def test_the_annotated_page_of_adam_is_small(site):
 
 
 def test_a_language_copies_no_file_that_the_others_have(site):
-    files = {path.relative_to(site.folder / "ja").as_posix() for path in (site.folder / "ja").rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(site.folder / "ja").as_posix() for path in (site.folder / "ja").rglob("*") if path.is_file()
+    }
     assert {file for file in files if not file.endswith("index.html")} == {
         "404.html",
         "sitemap.xml",
