@@ -41,7 +41,7 @@ class EquationError(Exception):
     """An equation that KaTeX rejects; its text is one sentence that begins with ``path:line:column``."""
 
     def __init__(self, path: str, line: int, column: int, message: str, tex: str) -> None:
-        super().__init__(f"{path}:{line}:{column}: {message} In the equation: {' '.join(tex.split())}")
+        super().__init__(f"{path}:{line}:{column}: KaTeX rejects this equation ({message}): {' '.join(tex.split())}")
         self.path = path
         self.line = line
         self.column = column

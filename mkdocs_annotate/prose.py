@@ -190,7 +190,7 @@ class _Heading(BlockProcessor):
         match = HEADING.search(block)
         assert match is not None
         if block[: match.start()].strip():
-            self.parser.parseBlocks(parent, [block[: match.start()]])
+            self.parser.parseBlocks(parent, [block[: match.start()].rstrip()])
         text = _current(self.parser.md)
         heading = etree.SubElement(parent, f"h{min(6, text.level + len(match[1]) - 2)}")
         heading.text = match[2]
@@ -264,8 +264,8 @@ class _Image(InlineProcessor):
 class _Address(InlineProcessor):
     def handleMatch(self, m: re.Match[str], data: str) -> Found:  # type: ignore[override]  # noqa: N802
         address = m[1] or m[0].rstrip("'.,;:!?*_")
-        if not m[1] and address.endswith(")") and address.count(")") > address.count("("):
-            address = address.rstrip(")").rstrip(".,;:!?")
+        while not m[1] and address.endswith(")") and address.count(")") > address.count("("):
+            address = address[:-1].rstrip("'.,;:!?*_")
         element = etree.Element("a", {"href": address})
         element.text = AtomicString(address)
         return element, m.start(0), m.end(0) if m[1] else m.start(0) + len(address)
