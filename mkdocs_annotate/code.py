@@ -34,7 +34,7 @@ def highlight(
     links: Mapping[str, str] | None = None,
 ) -> str:
     """Make the lines of a row; ``slots`` says which names are symbols, ``links`` where names lead to."""
-    return _lines(tuple(code), tuple(numbers), _frozen(slots), _frozen(links))
+    return _lines(tuple(code), tuple(numbers), _frozen(slots), _frozen(links)) if code else ""
 
 
 def _frozen(mapping: Mapping[str, int] | Mapping[str, str] | None) -> tuple[tuple[str, int | str], ...]:
@@ -143,7 +143,7 @@ def _marked(text: str, kind: str, slots: Mapping[str, int], links: Mapping[str, 
         if slot:
             made = f'<span class="sym y{slot}">{made}</span>'
         elif link:
-            made = f'<a href="{html.escape(link)}">{made}</a>'
+            made = f'<a class="ref" href="{html.escape(link)}">{made}</a>'
         parts += [html.escape(text[done : match.start()], quote=False), made]
         done = match.end()
     parts.append(html.escape(text[done:], quote=False))

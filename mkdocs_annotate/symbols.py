@@ -60,7 +60,7 @@ def read_symbols(block: str) -> list[Symbol]:
     for number, line in enumerate(block.split("\n")):
         if not line.strip():
             continue
-        cells = [cell.strip() for cell in re.split(r"\s\|(?:\s|$)", line.strip())]
+        cells = [cell.strip() for cell in re.split(r"(?<=\s)\|(?=\s|$)", line.strip())]
         asked = _SLOT.fullmatch(cells[4]) if len(cells) == 5 else None
         if len(cells) not in (3, 4, 5) or not cells[0] or not cells[2] or (len(cells) == 5 and not asked):
             raise SymbolsError(
