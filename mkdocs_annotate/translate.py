@@ -315,7 +315,7 @@ def kind_of(context: str) -> TextKind:
     """Tell what kind of text stands at a place."""
     if context == "nav" or context.endswith("#title"):
         return "heading"
-    if context == "label" or context.endswith("#paper") or "#symbol" in context:
+    if context == "label" or context.endswith(("#paper", "#kept")) or "#symbol" in context:
         return "item"
     return "prose"
 
