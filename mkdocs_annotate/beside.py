@@ -51,7 +51,7 @@ def blocks(html: str) -> list[str]:
 def beside(html: str) -> str:
     """Put each figure, table or example beside the text before it, or after it if it comes first; the order stays.
 
-    What comes out is a sequence of ``<div class="pair">``, which hold ``<div class="text">`` and ``<div class="aside">``.
+    What comes out are ``<div class="pair">``, each with ``<div class="text">`` and ``<div class="aside">``.
     """
     pairs: list[list[tuple[str, str]]] = []  # of each pair its parts, in order: kind and HTML
     for block in blocks(html):

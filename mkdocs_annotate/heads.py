@@ -85,6 +85,8 @@ def head(
 ) -> Head:
     """Put a page's head together; `address` is the site's, `page` the page's own below its language's folder.
 
+    `card` is a picture for those who link to the page, ``assets/card.{language}.png``.
+
     A page that isn't translated stands for the English one: that is its canonical address, and it has no alternates.
     """
     translated = not meta.get("untranslated")
@@ -95,7 +97,7 @@ def head(
     alternates = [(each.code, f"{address}{each.folder}{page}") for each in languages] if url and translated else []
     if alternates:
         alternates.append(("x-default", alternates[0][1]))
-    image = f"{address}{card}" if address and card else ""
+    image = f"{address}{card.format(language=own.code)}" if address and card else ""
     metas = [
         ("name", "description", description),
         ("property", "og:type", "article" if page else "website"),

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -78,8 +77,8 @@ class Built:
         return hash(self.folder)
 
 
-def built(out: Path, **environment: str) -> Built:
-    done = mkdocs("build", "--strict", "-d", str(out), folder=ROOT, **environment)
+def built(folder: Path, out: Path, **environment: str) -> Built:
+    done = mkdocs("build", "--strict", "-d", str(out), folder=folder, **environment)
     assert done.returncode == 0, done.stderr
     return Built(out, done.stderr)
 

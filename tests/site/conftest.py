@@ -11,25 +11,31 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from building import ADDRESS, BROWSER, REPOSITORY, Built, Reader, built
+from building import ADDRESS, BROWSER, REPOSITORY, Built, Reader, built, copy_of_project
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory) -> Built:
+def project(tmp_path_factory) -> Path:
+    """The sources as they are now, so that all tests speak of the same ones."""
+    return copy_of_project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="session")
+def site(project, tmp_path_factory) -> Built:
     """The site as it is published: its address and its repository are known."""
-    return built(tmp_path_factory.mktemp("published") / "labml_opt", SITE_URL=ADDRESS, REPO_URL=REPOSITORY)
+    return built(project, tmp_path_factory.mktemp("published") / "labml_opt", SITE_URL=ADDRESS, REPO_URL=REPOSITORY)
 
 
 @pytest.fixture(scope="session")
-def plain_site(tmp_path_factory) -> Built:
+def plain_site(project, tmp_path_factory) -> Built:
     """The site as a clone of the repository builds it: no address, no repository."""
-    return built(tmp_path_factory.mktemp("plain") / "somewhere" / "else")
+    return built(project, tmp_path_factory.mktemp("plain") / "somewhere" / "else")
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format, *args):
+    def log_request(self, *args):
         pass
 
 

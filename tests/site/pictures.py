@@ -1,0 +1,46 @@
+"""Takes the pictures of the site: what those see who link to it, and the one of the README.
+
+    mkdocs build && python tests/site/pictures.py
+"""
+
+import io
+import shutil
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+ROOT = Path(__file__).parents[2]
+ASSETS = ROOT / "docs" / "assets"
+
+
+def save(page: Page, name: str, **options: object) -> None:
+    """Take a picture of what the window shows."""
+    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    if name.endswith(".png"):
+        picture = picture.quantize(64, dither=Image.Dither.NONE)
+        options["optimize"] = True
+    picture.save(ASSETS / name, **options)
+
+
+def main() -> None:
+    """Take all pictures."""
+    with sync_playwright() as playwright:
+        path = shutil.which("chromium") or shutil.which("google-chrome")
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        for code, folder in (("en", ""), ("ja", "ja/")):
+            page = browser.new_page(viewport={"width": 1200, "height": 630}, reduced_motion="reduce", color_scheme="light")
+            page.goto((ROOT / "site" / folder / "index.html").as_uri())
+            page.add_style_tag(content=".top{visibility:hidden}body{margin-top:-1.6rem}")
+            page.wait_for_timeout(300)
+            save(page, f"card.{code}.png")
+        page = browser.new_page(viewport={"width": 1440, "height": 960}, reduced_motion="reduce", color_scheme="light")
+        page.goto((ROOT / "site" / "adam_fp16" / "index.html").as_uri())
+        page.evaluate("document.getElementById('AdamFP16').scrollIntoView()")
+        page.wait_for_timeout(300)
+        save(page, "readme.webp", quality=80)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
