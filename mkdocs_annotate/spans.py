@@ -165,6 +165,7 @@ _EMPHASIS = re.compile(r"(?<![*\\\s])\*(?!\*)|(?<![*\\])\*(?![*\s])(?=[^*\n]*[^*
 _WIDE = "[\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60]"
 _NEW_BLOCK = r"(?![-*+][ \t]|\d+[.)][ \t]|\#{1,6}[ \t]|[>|]|:[ \t]|\n|\Z)"
 _JOIN = re.compile(rf"(?<=\S)[ \t]*\n[ \t]*{_NEW_BLOCK}")
+_DEFINITION = re.compile(r"\n(?=:[ \t])")
 _ONE_LINE = re.compile(r"[ \t]*(?:\#{1,6}[ \t]|\|)")
 _COMMAND = re.compile(
     r"\\(?:frac|sqrt|[hb]ar|text\w*|math\w+|operatorname|left|right|q?quad|[bB]igg?[lr]?|[,;:! ])|[{}^_\s&]"
@@ -183,7 +184,8 @@ def prose(markdown: str) -> Prose:
     text = text.replace(_VARIABLE, "X")
     for pattern in (_STRONG, _EMPHASIS, _ESCAPE):
         text = text.replace(pattern, "")
-    return text.replace(_JOIN, _join)
+    # A term and its definition are two paragraphs to a tool that knows no definition lists.
+    return text.replace(_JOIN, _join).replace(_DEFINITION, "\n\n")
 
 
 def _join(match: re.Match[str]) -> str:

@@ -93,6 +93,7 @@ def test_prose_has_letters_where_code_and_formulas_were() -> None:
 def test_lines_of_a_paragraph_are_joined_and_blocks_are_not() -> None:
     assert prose("学習率は\n小さい値です。\nAdam\nは").text == "学習率は小さい値です。Adamは"
     assert prose("two\nwords").text == "two words"
+    assert prose("`error`\n:   原因です。").text == "XXXXX\n\n:   原因です。"
     assert prose("# 学習率\n本文\n\n- 一つ\n- 二つ\n  続き\n\n| a |\n| b |").text == (
         "# 学習率\n本文\n\n- 一つ\n- 二つ続き\n\n| a |\n| b |"
     )
