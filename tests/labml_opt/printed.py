@@ -12,6 +12,7 @@ PRINTED = {
         "coupled decay": r"g_t \leftarrow g_t + \lambda\, \theta_{t-1}",
         "decoupled decay": r"\theta_{t-1} \leftarrow (1 - \alpha_t \lambda)\, \theta_{t-1}",
         "unscaling": r"g_t = \frac{1}{S}\,\mathrm{fp32}\big(S\,\nabla f(\theta_{t-1})\big)",
+        "rounding": r"\theta^{16}_t = \mathrm{fp16}(\theta_t)",
     },
     "adam": {
         "paper's step": r"\theta_t = \theta_{t-1} - \alpha\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon}",

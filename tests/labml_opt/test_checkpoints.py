@@ -439,48 +439,50 @@ def trained(
     return optimizer
 
 
-def broken(change) -> dict:
-    saved = snapshot(trained())
-    change(saved)
-    return saved
-
-
+# what is done to a good checkpoint, and what the refusal has to name
 DOES_NOT_FIT = {
-    "a missing moment": (broken(lambda s: s["state"][0].pop("exp_avg_sq")), "exp_avg_sq"),
-    "a missing step": (broken(lambda s: s["state"][0].pop("step")), "step"),
-    "an unknown entry": (broken(lambda s: s["state"][0].update(hessian=torch.ones(3))), "hessian"),
-    "a moment of another shape": (broken(lambda s: s["state"][0].update(exp_avg=torch.ones(4))), "exp_avg"),
-    "a master of another shape": (broken(lambda s: s["state"][0].update(master=torch.ones(4))), "master"),
-    "a moment that broadcasts": (broken(lambda s: s["state"][0].update(exp_avg=torch.ones(1))), "exp_avg"),
-    "more parameters": (broken(lambda s: s["param_groups"][0]["params"].append(1)), "parameters"),
-    "more groups": (broken(lambda s: s["param_groups"].append({"params": [1]})), "group"),
-    "not an optimizer's": ({"weight": torch.ones(3)}, "param_groups"),
+    "a missing moment": (lambda s: s["state"][0].pop("exp_avg_sq"), "exp_avg_sq"),
+    "a missing step": (lambda s: s["state"][0].pop("step"), "step"),
+    "an unknown entry": (lambda s: s["state"][0].update(hessian=torch.ones(3)), "hessian"),
+    "a moment of another shape": (lambda s: s["state"][0].update(exp_avg=torch.ones(4)), "exp_avg"),
+    "a moment of as many values": (lambda s: s["state"][0].update(exp_avg=torch.ones(3, 1)), "exp_avg"),
+    "a moment that broadcasts": (lambda s: s["state"][0].update(exp_avg=torch.ones(1)), "exp_avg"),
+    "a master of another shape": (lambda s: s["state"][0].update(master=torch.ones(4)), "master"),
+    "more parameters": (lambda s: s["param_groups"][0]["params"].append(1), "parameters"),
+    "more groups": (lambda s: s["param_groups"].append({"params": [1]}), "group"),
+    "not an optimizer's": (lambda s: [s.clear(), s.update(weight=torch.ones(3))], "param_groups"),
 }
+OF_ONE_PARAMETER = [name for name in DOES_NOT_FIT if name.startswith(("a m", "an u"))]
+
+
+def broken(name: str) -> tuple[dict, str]:
+    spoil, what = DOES_NOT_FIT[name]
+    saved = snapshot(trained())
+    spoil(saved)
+    return saved, what
 
 
 @pytest.mark.parametrize("name", DOES_NOT_FIT)
 def test_a_checkpoint_that_does_not_fit_is_refused_by_the_name_of_what_is_wrong(name):
-    checkpoint, what = DOES_NOT_FIT[name]
+    checkpoint, what = broken(name)
     with pytest.raises(ValueError, match=what):
         trained().load_state_dict(checkpoint)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in DOES_NOT_FIT if "moment" in name or "master" in name or "step" in name]
-)
+@pytest.mark.parametrize("name", OF_ONE_PARAMETER)
 def test_the_refusal_names_group_and_parameter(name):
-    checkpoint, _ = DOES_NOT_FIT[name]
+    checkpoint, _ = broken(name)
     with pytest.raises(ValueError, match=r"group 0.*parameter 0"):
         trained().load_state_dict(checkpoint)
 
 
 @pytest.mark.parametrize("name", DOES_NOT_FIT)
 def test_of_a_checkpoint_that_does_not_fit_nothing_is_loaded(name):
-    checkpoint, _ = DOES_NOT_FIT[name]
+    checkpoint, _ = broken(name)
     optimizer = trained()
     optimizer.param_groups[0]["lr"] = 0.25
     before = snapshot(optimizer)
-    with pytest.raises((ValueError, KeyError)):
+    with pytest.raises(ValueError, match=r"."):
         optimizer.load_state_dict(checkpoint)
     assert equal(optimizer.state_dict(), before)
 

@@ -110,6 +110,20 @@ def test_unscaling_inside_the_step(page, name):
     close(a.state[param]["seen"], rule(1024.0, np.float32(slopes)), rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*master")
+@prints("optimizer", "rounding")
+def test_rounding_to_the_dtype_of_the_parameter(page, name):
+    def rule(theta):
+        return np.float16(theta)
+
+    assert is_printed(page, name)
+    param = random_parameter(50, dtype=torch.float16)
+    start, gradient = param.detach().double().numpy().copy(), torch.ones(50)
+    feed(Adam([param], lr=0.01), param, [gradient])
+    theta = formulas.run(start, [gradient.double().numpy()], lr=0.01)[-1].theta
+    np.testing.assert_array_equal(param.detach().numpy(), rule(np.float32(theta)))
+
+
 # adam
 
 
