@@ -8,6 +8,7 @@ the page changed, the twin has to be revised and then accepted: ``translate --ac
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from . import labels, page
+from . import anchors, labels, page
 from .catalogue import Catalogue, CatalogueError, Message, update
 from .rows import SourceError
 from .sources import modules
@@ -132,6 +133,15 @@ def catalogues(project: Project, problems: list[Problem]) -> dict[str, list[Mess
     return {**found, "site": labels.messages(project.nav)}
 
 
+def anchored(project: Project) -> anchors.Pages:
+    """List the anchors of all pages whose source can be read."""
+    found = {}
+    for name, path in project.modules().items():
+        with contextlib.suppress(SourceError):  # `catalogues` has said so
+            found[name] = page.digests(path, name)
+    return found
+
+
 # Translate
 
 
@@ -154,7 +164,31 @@ def translate(project: Project, accept: Sequence[Path] = ()) -> tuple[list[str],
             if twin.exists() and write_digest(twin, digest(source), replace=accepted):
                 report.append(f"{project.name(twin)}: follows {project.name(source)} as it is now")
         report.append(f"{language}: {progress(project, language, wanted)}")
+    try:
+        pages = anchored(project)
+        changes = anchors.check(project.anchors, pages)
+        if not problems and anchors.update(project.anchors, pages):
+            report.append(f"{project.name(project.anchors)}: updated")
+            # What may break the links of others is said; it stays as it is unless an anchor is fixed.
+            report += [f"{project.name(project.anchors)}: {change}" for change in changes if change.what in _BREAKING]
+    except anchors.AnchorsError as error:
+        problems.append(Problem(project.name(error.path), error.line, error.message))
     return report, problems
+
+
+_BREAKING = ("moved", "gone")
+
+
+def check_anchors(project: Project) -> list[Problem]:
+    """List the anchors that stand for another row than the committed list says, or are not in it."""
+    shown = project.name(project.anchors)
+    try:
+        changes = anchors.check(project.anchors, anchored(project))
+    except anchors.AnchorsError as error:
+        return [Problem(shown, error.line, error.message)]
+    if not project.anchors.exists():
+        return [Problem(shown, 1, f"there is no list of the anchors; run `{COMMAND}`.")]
+    return [Problem(shown, change.line or 1, f"{change} Then run `{COMMAND}`.") for change in changes]
 
 
 def progress(project: Project, language: str, wanted: dict[str, list[Message]]) -> str:
@@ -232,6 +266,8 @@ def check(project: Project, only: Sequence[str] = ()) -> list[Problem]:
                 raise ProjectError(
                     f'no page is named "{name}"; a name is that of a module or of a file in {project.docs.name}.'
                 )
+    if not only:
+        problems += check_anchors(project)
     for language in project.translations:
         texts: list[Text] = []
         for name, messages in wanted.items():
