@@ -1,8 +1,8 @@
 r"""
 # Adam
 
-Two running averages for each weight, of the gradient and of its square, and a step that is their quotient:
-about as long as the learning rate says, whatever the size of the gradients.
+Two running averages for each weight, of the gradient and of its square, and a step that is the quotient of the
+one and the root of the other: about as long as the learning rate says, whatever the size of the gradients.
 
 Paper: [Adam: A Method for Stochastic Optimization](https://arxiv.org/abs/1412.6980), Kingma and Ba, 2014, arXiv
 1412.6980
@@ -69,7 +69,7 @@ def bias_correction(beta: float, t: int | Tensor) -> Any:
     * `beta` is the decay of the mean
     * `t` is the number of values it has seen, from 1
 
-    Returns $1 - \beta^t$, in float64.
+    Returns $1 - \beta^t$, in float64 where the device has it.
     """
     # Written out, the mean is a weighted sum of all gradients so far:
     # $$m_t = (1 - \beta) \sum_{i=1}^{t} \beta^{t-i} g_i$$

@@ -37,13 +37,13 @@ S             | scale         | loss scale           | FP32         | y7
 
 ## Three places where half precision breaks
 
-| | bits of exponent, fraction | largest | smallest normal | smallest | spacing at 1 |
+| | bits of exponent, fraction | largest | smallest normal | smallest above 0 | spacing at 1 |
 |---|---|---|---|---|---|
 | FP16 | 5, 10 | 65504 | 6.1e-5 | 6.0e-8 | 0.00098 |
 | BF16 | 8, 7 | 3.4e38 | 1.2e-38 | 9.2e-41 | 0.0078 |
 | FP32 | 8, 23 | 3.4e38 | 1.2e-38 | 1.4e-45 | 1.2e-7 |
 
-FP16 spends its bits on digits and lacks range: its smallest normal number is $2^{-14}$, the smallest of all
+FP16 spends its bits on digits and lacks range: its smallest normal number is $2^{-14}$, the smallest above 0 is
 $2^{-24}$, and at 1 its numbers are $2^{-10}$ apart. BF16 has the range of FP32 and lacks digits: at 1 its
 numbers are $2^{-7}$ apart. Training meets these limits in three places.
 
@@ -141,9 +141,9 @@ class MasterWeights(GenericAdaptiveOptimizer):
         * `group` is the parameter group
         * `param` is $\theta^{16}_{t-1}$, what the model computes with
         """
-        # A parameter in FP32 is its own master. One that used to be FP16, in a model that has been turned to
-        # FP32, gets the bits back that its master had kept. Which of the two formats it had isn't known any
-        # more.
+        # A parameter in FP32 is its own master. One that was in half precision before, in a model that has been
+        # turned to FP32, gets the bits back that its master had kept. Whether it was FP16 or BF16 isn't known
+        # any more.
         if param.dtype not in HALF:
             kept = state.pop("master", None)
             if kept is not None:
@@ -360,7 +360,7 @@ class GradScalerFP16(torch.amp.GradScaler):
             return super().step(optimizer, *(() if closure is None else (closure,)), *args, **kwargs)
 
         # A closure would compute new gradients inside the step, after the unscaling, with $S$ still in them.
-        # torch says so too, but notices it only under its name.
+        # torch says so, too, but only if it is passed by its name.
         if closure is not None:
             raise RuntimeError(
                 "GradScalerFP16.step can't take a closure: it would bring new gradients after the unscaling"

@@ -50,8 +50,8 @@ from labml_opt.optimizer import Group, Options, State, WeightDecay, check_number
 
 class AdamWarmup(AMSGrad):
     r"""
-    **Adam with a linear warm-up.** Only the rate is new: `get_lr` is the whole difference, and `init_state` and
-    `step_param` are those of [Adam](adam.md).
+    **Adam with a linear warm-up.** Only the rate is new. What a step does with it is written in [Adam](adam.md)
+    and [AMSGrad](amsgrad.md).
     """
 
     def __init__(

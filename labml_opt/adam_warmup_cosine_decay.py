@@ -1,8 +1,8 @@
 r"""
 # Adam with warm-up and cosine decay
 
-The rate climbs in a straight line, then glides down half a cosine to a tenth, and stays there: the schedule that
-minGPT made known for Transformers, inside the optimizer.
+The rate climbs in a straight line, then glides down half a cosine to a tenth, and stays there: the schedule
+that minGPT made known for Transformers, inside the optimizer.
 
 Papers: [SGDR: Stochastic Gradient Descent with Warm Restarts](https://arxiv.org/abs/1608.03983), Loshchilov and
 Hutter, 2016, arXiv 1608.03983 (the cosine); [Accurate, Large Minibatch SGD](https://arxiv.org/abs/1706.02677),
@@ -141,8 +141,8 @@ class AdamWarmupCosineDecay(AdamWarmup):
         #
         # The floor of a tenth is met at $p = \arccos(-0.8) / \pi \approx 0.795$, with a fifth of the way still
         # to go, and kept for ever. Weight decay uses $\alpha_t$, too. `LambdaLR` with this formula, counting
-        # from 0, gives the same rates, and under it `AdamW` the same weights, if this optimizer is told to
-        # compute as torch does (`optimized_update=False, eps=1e-8`).
+        # from 0, gives the same rates, and under it `AdamW` the same weights, if both have the same decay and
+        # this optimizer is told to compute as torch does (`optimized_update=False, eps=1e-8`).
         factor = at_least((1 + cosine(math.pi * progress)) / 2, 0.1)
         return super().get_lr(state, group) * factor  # type: ignore[no-any-return]
 

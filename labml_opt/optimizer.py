@@ -15,7 +15,7 @@ parameter groups, schedules, checkpoints and half precision come with the base c
 **Don't when** you only want to train: take `Adam`, `AdamWarmupCosineDecay` or `AdamFP16`.
 
 ![The same decay, twice. Through the gradient (dashed) Adam divides it by the root of the squared gradients, and
-weights with large gradients hardly decay. Decoupled (solid), every weight decays alike.](figures/optimizer.svg)
+weights with large gradients decay less. Decoupled (solid), every weight decays alike.](figures/optimizer.svg)
 
 ```symbols
 g_t      | grad           | gradient of the loss            | FP32 or wider  | y1
@@ -42,7 +42,8 @@ In the equation above $\alpha_t$ is the rate of step $t$, and $u_t$ is the direc
 
 ## An optimizer of your own
 
-Gradient descent with momentum, $u_t = \beta\, u_{t-1} + (1 - \beta)\, g_t$, takes two methods:
+Gradient descent with momentum, $u_t = \beta\, u_{t-1} + (1 - \beta)\, g_t$, takes two methods beside the
+constructor:
 
 ```python
 class Momentum(GenericAdaptiveOptimizer):
@@ -192,7 +193,7 @@ class GenericAdaptiveOptimizer(Optimizer):
     # FP32. The optimizers of `torch.optim` can't promise that.
     takes_fp32_grads = True
 
-    # A warning about lost updates is given once, whatever the optimizer.
+    # A warning about lost updates is given once in a process, however many optimizers there are.
     _warned = False
 
     def __init__(
