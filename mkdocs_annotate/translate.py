@@ -424,13 +424,13 @@ def check_japanese(project: Project, texts: Sequence[Text]) -> list[Problem]:
     from . import japanese
 
     table, exceptions = project.locale / "glossary-ja.tsv", project.locale / "glossary-ja-exceptions.tsv"
-    config = project.root / ".textlintrc.json"
+    config, cache = project.root / ".textlintrc.json", project.root / ".cache" / "textlint.json"
     read = [prose(text.markdown) for text in texts]
     lines = [(one.text, text.kind) for one, text in zip(read, texts, strict=True)]
     problems = []
     try:
         glossary = japanese.Glossary.load(table, exceptions) if table.exists() else japanese.Glossary(())
-        linted = japanese.textlint(lines, config, project.npm) if config.exists() else [[] for _ in lines]
+        linted = japanese.textlint(lines, config, project.npm, cache) if config.exists() else [[] for _ in lines]
     except japanese.GlossaryError as error:
         return [Problem(project.name(error.path), error.line, error.message)]
     except japanese.ToolError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mkdocs_annotate import japanese
 from mkdocs_annotate.japanese import (
     Finding,
     Glossary,
@@ -297,6 +298,33 @@ def test_textlint_asks_no_full_stop_of_titles_and_phrases(linted: list[list[Find
 
 def test_textlint_has_nothing_against_the_terms_of_the_glossary(linted: list[list[Finding]]) -> None:
     assert [(row[1], found) for row, found in zip(TERMS, linted[len(LINTED) :], strict=True) if found] == []
+
+
+def test_textlint_is_not_asked_again_until_a_text_or_a_rule_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def run(texts: list[tuple[str, TextKind]], *_: object) -> list[list[Finding]]:
+        asked.extend(text for text, _ in texts)
+        return [[Finding(0, f"about {text}")] for text, _ in texts]
+
+    monkeypatch.setattr(japanese, "_run_textlint", run)
+    monkeypatch.setattr(japanese.shutil, "which", lambda *_, **__: "node")
+    config, npm, cache = tmp_path / ".textlintrc.json", tmp_path / "node_modules", tmp_path / ".cache" / "textlint.json"
+    (npm / "textlint").mkdir(parents=True)
+    config.write_text("{}", encoding="utf-8")
+    for texts, expected in ((("a", "b"), ["a", "b"]), (("b", "c"), ["c"]), (("c", "a"), [])):
+        asked.clear()
+        found = textlint([(text, "prose") for text in texts], config, npm, cache)
+        assert found == [[Finding(0, f"about {text}")] for text in texts]
+        assert asked == expected
+    textlint([("a", "item")], config, npm, cache)
+    config.write_text('{"rules": {}}', encoding="utf-8")
+    textlint([("a", "item")], config, npm, cache)
+    cache.write_text("{", encoding="utf-8")
+    textlint([("a", "item")], config, npm, cache)
+    assert asked == ["a", "a", "a"]
 
 
 def test_textlint_that_is_not_installed_is_one_clear_sentence(tmp_path: Path) -> None:
