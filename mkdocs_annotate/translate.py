@@ -421,8 +421,11 @@ def check_japanese(project: Project, texts: Sequence[Text]) -> list[Problem]:
     The glossary is ``glossary-ja.tsv`` in the folder of the catalogues, its exceptions ``glossary-ja-exceptions.tsv``;
     textlint reads the texts if the project has a ``.textlintrc.json``.
     """
-    from . import japanese
-
+    try:
+        from . import japanese
+    except ModuleNotFoundError as error:
+        what = f"the checks of Japanese need {error.name}: `pip install mkdocs-annotate[japanese]`."
+        raise ProjectError(what) from None
     table, exceptions = project.locale / "glossary-ja.tsv", project.locale / "glossary-ja-exceptions.tsv"
     config, cache = project.root / ".textlintrc.json", project.root / ".cache" / "textlint.json"
     read = [prose(text.markdown) for text in texts]

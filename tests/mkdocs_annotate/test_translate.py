@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+import mkdocs_annotate
 from mkdocs_annotate import page
 from mkdocs_annotate.__main__ import main
 from mkdocs_annotate.catalogue import Catalogue
@@ -280,6 +282,14 @@ def test_some_pages_can_be_checked_alone(root: Path, whole: Project) -> None:
     assert check(whole, ["site"]) == []
     with pytest.raises(ProjectError, match='no page is named "adm"'):
         check(whole, ["adm"])
+
+
+def test_without_its_packages_the_check_says_what_to_install(whole: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sudachipy", None)
+    monkeypatch.delitem(sys.modules, "mkdocs_annotate.japanese", raising=False)
+    monkeypatch.delattr(mkdocs_annotate, "japanese", raising=False)
+    with pytest.raises(ProjectError, match="need sudachipy"):
+        check(whole)
 
 
 def test_title_and_description_of_a_page_are_read_too() -> None:
