@@ -1,8 +1,8 @@
-"""Which row an anchor stands for: a committed list, so that a link from elsewhere does not end at another text unnoticed.
+"""Which row an anchor stands for: a committed list, so that a link from elsewhere does not end at another text unseen.
 
-``anchors.tsv`` has a line for each row of each page: the page, the anchor, a digest of the row's prose and code. A row that
-is edited keeps its anchor. When rows are added or removed, the numbers behind them move: ``{#name}`` at the end of a comment
-fixes the anchor of one for good.
+``anchors.tsv`` has a line for each row of each page: the page, the anchor, a digest of the row's prose and code. A row
+that is edited keeps its anchor. When rows are added or removed, the numbers behind them move: ``{#name}`` at the end of
+a comment fixes the anchor of one for good.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Change:
         return {
             "new": f"{name} is new.",
             "gone": f"{name} is gone: links to it end at the top of the page.",
-            "moved": f"{name} was another row, which is now {self.now}: write {{#{self.anchor}}} there to keep links right.",
+            "moved": f"{name} was another row, which is now {self.now}: {{#{self.anchor}}} there keeps links right.",
             "edited": f"{name} is a row whose text or code changed.",
         }[self.what]
 
@@ -60,7 +60,9 @@ def read(path: Path) -> dict[tuple[str, str], tuple[str, int]]:
         if line == TITLE or not line.strip():
             continue
         if len(cells) != 3:
-            raise AnchorsError(path, number, "a line is page, anchor and digest, with tabs between; run `make translate`.")
+            raise AnchorsError(
+                path, number, "a line is page, anchor and digest, with tabs between; run `make translate`."
+            )
         known[cells[0], cells[1]] = (cells[2], number)
     return known
 

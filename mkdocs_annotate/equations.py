@@ -6,7 +6,7 @@ What is an equation, in Markdown of any language:
 * ``\begin{align} ... \end{align}`` and the other environments of mathematics, ``$$ ... $$``: a display
 * ``$ ... $`` inside a line or paragraph, if it can't be money or a shell variable: no white space after the first
   dollar or before the last, no Latin letter or digit before the first or after the last, no Japanese or Chinese inside
-  except in ``\text{...}``
+  except in ``\text{...}``, and not ``$Id$`` or another keyword of version control
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ _PIECE = re.compile(
   | (?P<environment> \\begin\{{(?P<name>(?:{_ENVIRONMENTS})\*?)\}} )
   | (?P<escape> \\[^A-Za-z\s] )
   | (?P<display> \$\$ (?P<block>(?:[^$\\\n]|\\[^\n]|\\?\n(?![ \t]*\n)|\$(?!\$))+?) \$\$ )
-  | (?P<inline> (?<![A-Za-z0-9_$]) \$ (?![\s$'"])
-      (?P<tex>(?:[^$`\\\n]|\\[^\n]|\\?\n(?![ \t]*\n))+?) (?<!\s) \$ (?![A-Za-z0-9_${{]) )
+  | (?P<inline> (?<![A-Za-z0-9_$]) \$ (?![\s$'"&)\],;]|(?:Id|Rev|Revision|Author|Date|Header|Source)\$)
+      (?P<tex>(?:[^$`\\\n]|\\[^\n]|\\?\n(?![ \t]*\n))+?) (?<![\s"]) \$ (?![A-Za-z0-9_${{]) )
     """,
     re.VERBOSE | re.MULTILINE,
 )

@@ -44,6 +44,13 @@ class Part:
 
     text: str = ""
     start: int = 0
+    jumps: tuple[tuple[int, int], ...] = ()
+    """Where something was left out of the text: a character of it, and its place in the docstring."""
+
+    def origin(self, offset: int) -> int:
+        """Return the place in the docstring of a character of the text."""
+        here, there = max(jump for jump in ((0, self.start), *self.jumps) if jump[0] <= offset)
+        return there + offset - here
 
     def __bool__(self) -> bool:
         return bool(self.text)
@@ -91,12 +98,10 @@ def read_head(docstring: str) -> Head:
         if not head.body or docstring.startswith("## ", start):
             head.body.append(Part(docstring[start:end], start))
         else:
-            # Blocks of the head between two of the body leave as many lines, so that each line keeps its place.
             section = head.body[-1]
-            gap = docstring[section.start + len(section.text) : start]
-            head.body[-1] = Part(
-                section.text + re.sub(r"[^\n]", "", gap).rjust(len(gap)) + docstring[start:end], section.start
-            )
+            text = f"{section.text}\n\n"
+            jumps = (*section.jumps, (len(text), start))
+            head.body[-1] = Part(text + docstring[start:end], section.start, jumps)
     return head
 
 

@@ -182,20 +182,22 @@ class _Source:
     """Names that other modules of the package define, with the link to them."""
 
     def part(self, piece: str, part: Part) -> _Written:
-        return _Written(f"{self.name}#{piece}", part.text, self.head_where.after(part.start))
+        return _Written(f"{self.name}#{piece}", part.text, _within(self.head_where, part))
 
     def meaning(self, symbol: Symbol) -> _Written:
-        return _Written(f"{self.name}#symbol {symbol.tex}", symbol.meaning, self.symbol_where(symbol))
+        return _Written(f"{self.name}#symbol {symbol.tex}", symbol.meaning, self.symbol_where(symbol, symbol.meaning))
 
     def kept(self, symbol: Symbol) -> _Written:
         """What a symbol is kept as; the name of a format is the same in every language."""
         words = re.search(r"[a-z]{2}", symbol.kept)
-        return _Written(f"{self.name}#kept" if words else "", symbol.kept, self.symbol_where(symbol))
+        return _Written(f"{self.name}#kept" if words else "", symbol.kept, self.symbol_where(symbol, symbol.kept))
 
-    def symbol_where(self, symbol: Symbol) -> Where:
-        block = self.head.symbols
-        start = sum(len(line) + 1 for line in block.text.split("\n")[: symbol.line])
-        return self.head_where.after(block.start + start)
+    def symbol_where(self, symbol: Symbol, cell: str) -> Where:
+        """Say where a cell of the line of a symbol stands."""
+        block, lines = self.head.symbols, self.head.symbols.text.split("\n")
+        line = lines[symbol.line]
+        column = line.find(cell, 0 if cell == symbol.tex else line.find(symbol.tex) + len(symbol.tex))
+        return self.head_where.after(block.start + sum(len(line) + 1 for line in lines[: symbol.line]) + max(0, column))
 
     def prose(self, row: _Row) -> _Written:
         return _Written(f"{self.name}:{row.anchor}", row.prose, row.where)
@@ -244,6 +246,11 @@ def _read_once(path: Path, name: str, changed: int, size: int) -> _Source:
     )
 
 
+def _within(where: Where, part: Part) -> Where:
+    """Say where a part of the docstring stands."""
+    return Where(where.path, lambda offset: where.locate(part.origin(offset)))
+
+
 def _where(path: str, lines: list[str], markdown: str, first: int) -> Where:
     """Say where a text stands that was cut out of some lines and dedented."""
 
@@ -277,7 +284,7 @@ def _page_rows(rows: list[Row], head: Head, head_where: Where, lines: list[str],
                 section = ids.pop(0) if part.text.startswith("## ") else "module"
                 anchor = free(section)
                 headings = tuple(map(free, ids))
-                made.append(_Row(anchor, "module", "", "", part.text, head_where.after(part.start), (), (), headings))
+                made.append(_Row(anchor, "module", "", "", part.text, _within(head_where, part), (), (), headings))
             blank = row.numbers, row.code  # blank lines: they go to the row after it
             continue
         headings = tuple(map(free, anchors(row.prose)))
@@ -395,7 +402,7 @@ class _Page:
         )
 
     def symbol(self, symbol: Symbol, todo: set[str]) -> SymbolHtml:
-        where = self.source.symbol_where(symbol)
+        where = self.source.symbol_where(symbol, symbol.tex)
         context = replace(self.context, symbols=())
         meaning, meaning_where, missing = self.translated(self.source.meaning(symbol))
         kept, kept_where, missing_too = self.translated(self.source.kept(symbol))

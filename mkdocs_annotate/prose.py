@@ -30,6 +30,7 @@ from typing import Any
 from markdown import Markdown
 from markdown.blockparser import BlockParser
 from markdown.blockprocessors import BlockProcessor, BlockQuoteProcessor, OListProcessor
+from markdown.extensions.tables import TableExtension
 from markdown.inlinepatterns import InlineProcessor
 from markdown.util import AtomicString
 
@@ -301,7 +302,7 @@ _INLINE = """
 
 @cache
 def _markdown() -> Markdown:
-    md = Markdown(extensions=["tables"], output_format="html")
+    md = Markdown(extensions=[TableExtension()], output_format="html")
     md.preprocessors.deregister("html_block")
     blocks = md.parser.blockprocessors
     for name in ("code", "setextheader", "hr", "reference", "hashheader", "quote", "olist"):

@@ -27,11 +27,19 @@ def katex() -> Iterator[Katex]:
 def page(katex: Katex, tmp_path: Path) -> Callable[..., AnnotatedPage]:
     """Make the page of a source that stands in the test."""
 
-    def make(source: str, catalogue: Catalogue | None = None, language: str = "en", name: str = "page") -> AnnotatedPage:
+    def make(
+        source: str, catalogue: Catalogue | None = None, language: str = "en", name: str = "page"
+    ) -> AnnotatedPage:
         path = tmp_path / f"{name}.py"
         path.write_text(textwrap.dedent(source).lstrip("\n"), "utf-8")
         return annotate(
-            path, name=name, language=language, catalogue=catalogue, katex=katex, figures_dir=tmp_path / "figures", label=str
+            path,
+            name=name,
+            language=language,
+            catalogue=catalogue,
+            katex=katex,
+            figures_dir=tmp_path / "figures",
+            label=str,
         )
 
     return make

@@ -53,7 +53,8 @@ def shown(code: list[str], **marks: dict) -> Lines:
 
 def test_lines_are_numbered_and_can_be_linked() -> None:
     assert highlight(["x = 1", ""], [19, 23]) == (
-        '<span class="line" id="L19"><a class="ln" href="#L19" tabindex="-1">19</a>x = <span class="mi">1</span>\n</span>'
+        '<span class="line" id="L19"><a class="ln" href="#L19" tabindex="-1">19</a>'
+        'x = <span class="mi">1</span>\n</span>'
         '<span class="line" id="L23"><a class="ln" href="#L23" tabindex="-1">23</a>\n</span>'
     )
 
@@ -66,7 +67,9 @@ def test_d15_a_string_that_closes_tags_is_escaped() -> None:
 
 
 def test_symbols_are_marked_as_names_and_as_whole_strings() -> None:
-    made = highlight(['m = state["exp_avg"] + exp_avg_sq  # m', 'x = "the exp_avg of m"'], [1, 2], {"m": 2, "exp_avg": 2})
+    made = highlight(
+        ['m = state["exp_avg"] + exp_avg_sq  # m', 'x = "the exp_avg of m"'], [1, 2], {"m": 2, "exp_avg": 2}
+    )
     assert re.findall(r'<span class="sym y2">(\w+)</span>', made) == ["m", "exp_avg"]
 
 
@@ -89,7 +92,10 @@ def test_any_text_is_shown_byte_for_byte(code: list[str]) -> None:
     assert shown(code, slots={"a": 1}, links={"b": "x"}).text == "".join(f"{line}\n" for line in code)
 
 
-@given(st.text(alphabet="ab \"'#\\{}<>&\n$>. 1", max_size=40), st.sampled_from(["", "python", "pycon", "sh", "no such", "json"]))
+@given(
+    st.text(alphabet="ab \"'#\\{}<>&\n$>. 1", max_size=40),
+    st.sampled_from(["", "python", "pycon", "sh", "no such", "json"]),
+)
 @settings(deadline=None)
 def test_blocks_of_code_in_prose_are_shown_byte_for_byte(text: str, language: str) -> None:
     made = fence(text, language)

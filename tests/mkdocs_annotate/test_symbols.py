@@ -25,12 +25,21 @@ SYMBOLS = read_symbols(BLOCK)
 
 def marked(tex: str) -> list[tuple[str, str]]:
     """List what is marked in an equation, with its slot."""
-    return [(slot, inner) for slot, inner in re.findall(r"\\htmlClass\{sym (y\d)\}\{((?:[^{}]|\{[^{}]*\})*)\}", tag_tex(tex, SYMBOLS))]
+    return [
+        (slot, inner)
+        for slot, inner in re.findall(r"\\htmlClass\{sym (y\d)\}\{((?:[^{}]|\{[^{}]*\})*)\}", tag_tex(tex, SYMBOLS))
+    ]
 
 
 def test_a_block_of_symbols_gives_names_meaning_and_slots() -> None:
     first, *_, last = SYMBOLS
-    assert (first.tex, first.names, first.meaning, first.kept, first.slot) == ("m_t", ("m", "exp_avg"), "first moment", "FP32", 1)
+    assert (first.tex, first.names, first.meaning, first.kept, first.slot) == (
+        "m_t",
+        ("m", "exp_avg"),
+        "first moment",
+        "FP32",
+        1,
+    )
     assert first.code == "m, state['exp_avg']"
     assert (last.names, last.code) == ((), "")
 
@@ -41,10 +50,16 @@ def test_slots_that_nobody_asks_for_are_given_in_order() -> None:
 
 
 def test_symbols_may_share_a_slot() -> None:
-    assert [symbol.slot for symbol in read_symbols("a | a | one | | y7\nb | b | two | | y7\nc | c | three")] == [7, 7, 1]
+    assert [symbol.slot for symbol in read_symbols("a | a | one | | y7\nb | b | two | | y7\nc | c | three")] == [
+        7,
+        7,
+        1,
+    ]
 
 
-@pytest.mark.parametrize("line", ["m_t", "m_t | m", "| m | meaning", "m_t | m | meaning | FP32 | y9", "a | b | c | d | y1 | f"])
+@pytest.mark.parametrize(
+    "line", ["m_t", "m_t | m", "| m | meaning", "m_t | m | meaning | FP32 | y9", "a | b | c | d | y1 | f"]
+)
 def test_a_line_that_is_no_symbol_is_refused_with_its_number(line: str) -> None:
     with pytest.raises(SymbolsError, match=r"^a symbol is `TeX") as caught:
         read_symbols(f"a | a | fine\n{line}")
@@ -59,10 +74,16 @@ def test_a_symbol_listed_twice_is_refused() -> None:
 @pytest.mark.parametrize(
     ("tex", "found"),
     [
-        (r"m_t = \beta_1 m_{t-1} + (1 - \beta_1) g_t", [("y1", "m_t"), ("y6", r"\beta_1"), ("y1", "m_{t-1}"), ("y6", r"\beta_1")]),
+        (
+            r"m_t = \beta_1 m_{t-1} + (1 - \beta_1) g_t",
+            [("y1", "m_t"), ("y6", r"\beta_1"), ("y1", "m_{t-1}"), ("y6", r"\beta_1")],
+        ),
         (r"\hat m_t = \frac{m_t}{1 - \beta_1^t}", [("y2", r"\hat m_t"), ("y1", "m_t"), ("y6", r"\beta_1^t")]),
         (r"\hat{m}_t, \hat{m}_{t-1}", [("y2", r"\hat{m}_t"), ("y2", r"\hat{m}_{t-1}")]),
-        (r"\theta^{32}_{t-1} \theta_t^{16} \theta^{64} \theta_t", [("y5", r"\theta^{32}_{t-1}"), ("y4", r"\theta_t^{16}")]),
+        (
+            r"\theta^{32}_{t-1} \theta_t^{16} \theta^{64} \theta_t",
+            [("y5", r"\theta^{32}_{t-1}"), ("y4", r"\theta_t^{16}")],
+        ),
         ("m, m_0, m_{t+1}, m_i", [("y1", "m"), ("y1", "m_0"), ("y1", "m_{t+1}"), ("y1", "m_i")]),
         (r"m_{max}, \beta_2, \hat S, \bar m_t, \mathcal{S}", []),
         (r"\max(S), \text{S and m}, \mathrm{fp32}, \operatorname*{argmS}", [("y7", "S")]),
@@ -86,8 +107,11 @@ def test_names_in_code_have_the_slot_of_their_symbol() -> None:
     assert slots_of(SYMBOLS) == {"m": 1, "exp_avg": 1, "m_hat": 2, "param": 4, "master": 5, "beta1": 6, "scale": 7}
 
 
-PARTS = ["m_t", "m", r"\hat m_t", r"\hat{m}_{t-1}", r"\theta^{32}_t", r"\beta_1^t", "S", "_t", "^2", "^S", "{", "}", "+", "=", ",", " ", "(", ")",
-         r"\frac", r"\sqrt", r"\left(", r"\right)", r"\\", r"\text{m S}", r"\mathrm{m}", "&", "1", "'", r"\sum_{i=1}^t", r"\,", r"\max"]  # fmt: skip
+PARTS = [
+    "m_t", "m", r"\hat m_t", r"\hat{m}_{t-1}", r"\theta^{32}_t", r"\beta_1^t", "S", "_t", "^2", "^S", "{", "}", "+",
+    "=", ",", " ", "(", ")", r"\frac", r"\sqrt", r"\left(", r"\right)", r"\\", r"\text{m S}", r"\mathrm{m}", "&",
+    "1", "'", r"\sum_{i=1}^t", r"\,", r"\max",
+]  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=12))
