@@ -1,6 +1,6 @@
 """Takes the pictures of the site: what those see who link to it, and the one of the README.
 
-    mkdocs build && python tests/site/pictures.py
+mkdocs build && python tests/site/pictures.py
 """
 
 import io
@@ -29,7 +29,8 @@ def main() -> None:
         path = shutil.which("chromium") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for code, folder in (("en", ""), ("ja", "ja/")):
-            page = browser.new_page(viewport={"width": 1200, "height": 630}, reduced_motion="reduce", color_scheme="light")
+            size = {"width": 1200, "height": 630}
+            page = browser.new_page(viewport=size, reduced_motion="reduce", color_scheme="light")
             page.goto((ROOT / "site" / folder / "index.html").as_uri())
             page.add_style_tag(content=".top{visibility:hidden}body{margin-top:-1.6rem}")
             page.wait_for_timeout(300)

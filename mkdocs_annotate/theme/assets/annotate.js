@@ -101,8 +101,8 @@
     block.append(button)
   }
   // What scrolls inside itself can be scrolled with the keyboard
-  const reach = () => all(".book pre:not([tabindex]), .katex-display, .page table").forEach((el) => {
-    if (el.scrollWidth > el.clientWidth + 1) { el.tabIndex = 0; if (!el.matches("table")) el.setAttribute("role", "group") }
+  const reach = () => all(".book pre:not([tabindex]), .katex-display, .wide, .page table").forEach((el) => {
+    if (el.scrollWidth > el.clientWidth) el.tabIndex = 0
   })
   reach()
   on(window, "resize", reach)
