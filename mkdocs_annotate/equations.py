@@ -261,7 +261,7 @@ class Katex:
     """Sets equations: ``with Katex(root / "node_modules/katex", root / ".cache/katex.json") as katex: ...``.
 
     Node starts at the first equation that is not in the cache and stops with `close`. Equations keep their author's TeX
-    in an annotation, are not numbered, and carry ``data-search-exclude``.
+    in an annotation and are not numbered.
     """
 
     def __init__(self, folder: Path, cache: Path | None = None, timeout: float = 20.0) -> None:
@@ -413,4 +413,4 @@ def _slim(made: str) -> str:
     """Take out of KaTeX's HTML what a browser does without, and keep a place for the author's TeX."""
     made = _ANNOTATION.sub("\\1\0\\2", made)
     made = made.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "", 1)
-    return made.replace(">", " data-search-exclude>", 1)
+    return made.replace("margin-left:0em;", "").replace(';">', '">')

@@ -354,7 +354,8 @@ _PROLOG = re.compile(r"\A\ufeff?\s*(?:<\?xml.*?\?>|<!DOCTYPE[^>]*>|<!--.*?-->|\s
 
 @cache
 def _svg(path: Path, changed: int) -> str:
-    return _PROLOG.sub("", path.read_text("utf-8")).strip()
+    drawing = _PROLOG.sub("", path.read_text("utf-8")).strip()
+    return drawing.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1)  # HTML knows
 
 
 class _Text:
