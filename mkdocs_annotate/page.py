@@ -96,6 +96,10 @@ class AnnotatedPage:
     head_todo: frozenset[str]
     """The pieces of the head that are not yet translated: ``title``, ``lede``, ``paper``, ``use``, ``dont``,
     ``figure``, ``symbols``."""
+    anchors: frozenset[str]
+    """What a link to the page can end at: rows and headings."""
+    problems: tuple[str, ...]
+    """What is wrong and yet no error (links that lead nowhere): a sentence each, with file, line and column."""
 
 
 def annotate(
@@ -399,6 +403,8 @@ class _Page:
             lines=len(source.lines) - (not source.lines[-1]),
             todo_count=self.todo,
             head_todo=frozenset(todo),
+            anchors=frozenset(anchor for row in source.rows for anchor in (row.anchor, *row.headings)),
+            problems=tuple(self.context.problems),
         )
 
     def symbol(self, symbol: Symbol, todo: set[str]) -> SymbolHtml:

@@ -6,7 +6,8 @@ Comments are written for people who read the file, so the rules are tamer than M
 * ``*one*`` and ``**two**`` stars emphasize, unless a star stands between two letters or digits (``2*3*4``) or nothing
   closes it (``*args, **kwargs``); underscores never do, so ``__init__`` and ``file_name`` are what they are
 * a heading is ``## `` or more in front; a single ``#``, a line underlined with ``---`` and an indented line are text
-* a line of nothing but ``---``, ``===`` or ``####`` is decoration: it ends a paragraph and is not shown
+* a line of nothing but ``---``, ``===`` or ``####`` is decoration: it ends a paragraph and is not shown; so are such
+  marks at both ends of a line
 * a list begins with ``- ``, ``* `` or a number of at most two digits, also right after a line of text; two spaces nest
 * ``[text](target)`` is a link if the target looks like one, so ``x[i](j)`` is text; bare addresses become links
 * an image that is a paragraph of its own is a figure; an SVG of the figures' folder is set into the page
@@ -70,6 +71,8 @@ class Context:
     symbols: Sequence[Symbol] = ()
     figures: dict[str, int] = field(default_factory=dict)
     """How often each figure has been set into the page."""
+    problems: list[str] = field(default_factory=list)
+    """What is wrong and yet no error: a sentence each, which begins with file, line and column."""
 
 
 def render(markdown: str, where: Where, context: Context, headings: Sequence[str] = (), level: int = 3) -> str:
@@ -144,6 +147,7 @@ def slug(heading: str) -> str:
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ue000\ue001]")
 _RULER = re.compile(r"[ \t]*([-=*#~_+])\1{2,}[ \t]*")
+_BANNER = re.compile(r"[ \t]*[-=*#~_]{3,}[ \t]+([^|]*?\S)[ \t]+[-=*#~_]{3,}[ \t]*")
 _ITEM = re.compile(r"( *)([-*+]|\d{1,2}[.)])( +)(?=\S)")
 
 
@@ -154,6 +158,8 @@ def _normal(text: str) -> str:
     paragraph = False  # whether the line before is text
     for line in text.expandtabs(4).split("\n"):
         line = line.rstrip()
+        if banner := _BANNER.fullmatch(line):
+            line = banner[1]
         if not line or _RULER.fullmatch(line):
             lines.append("")
             paragraph = False
@@ -423,7 +429,12 @@ class _Text:
             return target if scheme[1].lower() in SCHEMES else ""
         if target.startswith(("#", "//")):
             return target
-        return self.context.links(target) or ""
+        address = self.context.links(target)
+        if address is None:
+            line, column = self.where.locate(max(0, self.markdown.find(target)))
+            problem = f"{self.where.path}:{line}:{column}: the link to {target} leads nowhere, so it is shown as text."
+            self.context.problems.append(problem)
+        return address or ""
 
     def image(self, target: str, caption: str) -> Insert:
         """Make what a figure shows: an SVG of the figures' folder, in the language of the page, or an image."""

@@ -129,6 +129,14 @@ def test_any_package_becomes_pages(katex: Katex, files: Callable[[], list[Path]]
     print(f"{len(paths)} files in {time.perf_counter() - started:.1f} s")
 
 
+def test_the_engine_becomes_pages_itself(katex: Katex) -> None:
+    paths = sorted((ROOT / "mkdocs_annotate").rglob("*.py"))
+    assert len(paths) > 15
+    for path in paths:
+        page = annotate(path, name=path.stem, language="en", catalogue=None, katex=katex, figures_dir=None, label=str)
+        check(page, read_source(path))
+
+
 def test_every_module_of_the_package_becomes_a_page(katex: Katex) -> None:
     assert len(MODULES) >= 6
     for path in MODULES:
@@ -229,6 +237,7 @@ def test_the_rows_of_a_page(page: Make) -> None:
     assert '<h3 id="more">More</h3>' in made.rows[0].prose
     assert made.rows[0].code == ""
     assert '<h3 id="why-2">Why</h3>' in made.rows[-1].prose
+    assert made.anchors == {"why", "more", "module-2", "A", "A.f", "A.f-2", "why-2"}
     assert [(item.id, item.name, item.is_class) for item in made.outline] == [
         ("why", "Why", True),
         ("A", "A", True),

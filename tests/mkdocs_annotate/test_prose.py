@@ -119,6 +119,13 @@ def test_d10_what_code_comments_hold_is_shown_as_typed(text: str) -> None:
     assert text_of(made) == text.strip()
 
 
+def test_marks_at_both_ends_of_a_line_are_decoration_and_a_diff_is_not() -> None:
+    assert render("---- Options ----") == "<p>Options</p>"
+    assert text_of(render("======= one two =======")) == "one two"
+    assert text_of(render("--- a/file\n+++ b/file")) == "--- a/file\n+++ b/file"
+    assert "<table>" in render("a | b | c\n--- | --- | ---\n1 | 2 | 3")
+
+
 def test_headings_are_two_marks_or_more_with_a_space() -> None:
     made = render("text\n## One ##\nmore\n### Two\n##no", headings=("one", "two"))
     assert made == '<p>text</p>\n<h3 id="one">One</h3>\n<p>more</p>\n<h4 id="two">Two</h4>\n<p>##no</p>'
@@ -245,8 +252,11 @@ def test_links_go_where_the_site_says_and_addresses_become_links() -> None:
     assert links == ["../adam.md#Adam", "#top", "https://arxiv.org/abs/1412.6980", "https://x.y/a_b_(c)"]
 
 
-def test_a_link_that_leads_nowhere_is_text() -> None:
-    assert "<a" not in render("[Adam](nowhere.md)", links=lambda target: None)
+def test_a_link_that_leads_nowhere_is_text_and_is_reported_with_its_place() -> None:
+    known = context(links=lambda target: None)
+    markdown = "one\ntwo [Adam](nowhere.md)"
+    assert "<a" not in prose.render(markdown, locate(markdown), known)
+    assert known.problems == ["page.py:2:12: the link to nowhere.md leads nowhere, so it is shown as text."]
 
 
 def test_a_figure_is_set_into_the_page_in_its_language_and_opens_large(tmp_path: Path) -> None:
