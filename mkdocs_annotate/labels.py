@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from .catalogue import Catalogue, Message
 
 LABELS = (
-    "Skip to the text",
     "Pages",
-    "Search",
     "Close",
     "Language",
     "Light or dark",
@@ -36,25 +34,9 @@ LABELS = (
     "Next",
     "The pages, in reading order",
     "Open large",
-    "Copy",
-    "Copied",
-    "No page found",
-    "Pages found:",
-    "more on this page",
-    "The search index could not be loaded",
     "This page falls between two numbers",
     "There is nothing at this address. The pages are here:",
     "This page could not be made:",
-)
-SCRIPTED = (
-    "Open large",
-    "Close",
-    "Copy",
-    "Copied",
-    "No page found",
-    "Pages found:",
-    "more on this page",
-    "The search index could not be loaded",
 )
 
 
@@ -74,10 +56,6 @@ class Labels:
     def nav(self, title: str) -> str:
         """Return a title that `nav` in mkdocs.yml gives."""
         return self._look_up("nav", title)
-
-    def scripted(self) -> dict[str, str]:
-        """Return the labels that the scripts need."""
-        return {text: self(text) for text in SCRIPTED}
 
     def _look_up(self, context: str, text: str) -> str:
         if self.catalogue is None:

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Protocol, cast
 from urllib.parse import urldefrag
 
+from jinja2 import Environment, pass_context
+from markupsafe import Markup
 from mkdocs.commands.build import build
 from mkdocs.config import base, config_options
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import ConfigurationError
+from mkdocs.exceptions import ConfigurationError, PluginError
 from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure import StructureItem
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.structure.toc import AnchorLink, TableOfContents
+from mkdocs.utils import write_file
+from mkdocs.utils.templates import TemplateContext, script_tag_filter, url_filter
 
 from .catalogue import Catalogue, CatalogueError
 from .equations import Katex
-from .heads import Language, address_of, languages
+from .heads import Language, address_of, languages, sitemap
 from .labels import Labels
 from .page import AnnotatedPage
-from .site import Site
+from .site import SCRIPT, STYLES, Site
 
 log = get_plugin_logger("annotate")
 _classes: dict[tuple[str, str], type[MkDocsConfig]] = {}
@@ -74,9 +79,8 @@ class Build:
     def site(self, language: Language, config: MkDocsConfig, options: Options) -> Site:
         """Return the site as it is in one language."""
         labels = {each: Labels(self.catalogue("site", each)) for each in self.languages}
-        styles, scripts = tuple(config.extra_css), tuple(map(str, config.extra_javascript))
-        repo, figures = config.repo_url or "", self.root / options.figures
-        return Site(language, labels, self.address, repo, options.ref, figures, styles, scripts)
+        figures = self.root / options.figures
+        return Site(language, labels, self.address, config.repo_url or "", options.ref, figures)
 
     def say(self, message: str) -> None:
         """Warn, once whatever the number of languages; a strict build fails."""
@@ -92,6 +96,12 @@ class Build:
             if names:
                 log.info(f"{language.code}: not translated, so in English and marked: {what} ({', '.join(names)})")
 
+    def write_sitemap(self, folder: str, language: Language, pages: Iterable[str]) -> None:
+        """Write the sitemap of a language, if the site's address is known."""
+        if self.address:
+            text = sitemap(self.address, language, self.languages, pages)
+            write_file(text.encode(), f"{folder}/sitemap.xml")
+
     def catalogue(self, name: str, language: Language) -> Catalogue | None:
         """Return a catalogue, or None for the default language; a broken one is reported and counts as empty."""
         path = self.locale / language.code / f"{name}.po"
@@ -100,6 +110,18 @@ class Build:
         except CatalogueError as error:
             self.say(str(error))
             return Catalogue(path, [], None)
+
+    def fill(self, page: Page, annotated: AnnotatedPage) -> str:
+        """Tell MkDocs what it asks of a page: title, description, table of contents, anchors and, so far, no content."""
+        for problem in annotated.problems:
+            self.say(problem)
+        title = escape(annotated.title)
+        page.meta.update(template="annotated.html", title=title, description=annotated.description)
+        page.present_anchor_ids = set(annotated.anchors)
+        top = AnchorLink(annotated.title, "top", 1)
+        top.children = [AnchorLink(item.name, item.id, 2) for item in annotated.outline]
+        page.toc = TableOfContents([top])
+        return ""
 
     def same_headings(self, page: Page, language: Language) -> None:
         """Remember the headings of a page in the default language; warn if its twin has others."""
@@ -144,6 +166,25 @@ def _class_of(path: str, code: str) -> type[MkDocsConfig]:
     return _classes[path, code]
 
 
+def dress(config: MkDocsConfig, site: Site) -> None:
+    """Put the engine's templates before Material's, and let Material speak the language of the site."""
+    theme = config.theme
+    if theme.name != "material":
+        raise ConfigurationError("annotate stands on MkDocs Material: write `theme: {name: material}` into mkdocs.yml.")
+    theme.dirs.insert(1 if theme.custom_dir else 0, str(Path(__file__).with_name("theme")))
+    theme["language"] = site.language.code
+    theme["font"] = False  # nothing comes from another host, and annotate.css names its own faces
+    palette = theme.get("palette")
+    for scheme in palette if isinstance(palette, list) else []:
+        if "toggle" in scheme:
+            scheme["toggle"]["name"] = site.label("Light or dark")
+    theme.static_templates.discard("sitemap.xml")  # heads.py makes one that knows the languages
+    config.extra_css = [*STYLES, *config.extra_css]
+    script = config_options.ExtraScriptValue(SCRIPT)
+    script.defer = True
+    config.extra_javascript = [script, *config.extra_javascript]
+
+
 class Shared(File):
     """A file that isn't a page: it stays in the folder of the default language, and the others link to it there."""
 
@@ -162,6 +203,31 @@ def share(files: Files) -> None:
         files.append(
             Shared(file.src_uri, file.src_dir, file.dest_dir, file.use_directory_urls, inclusion=file.inclusion)
         )
+
+
+def reach_shared(env: Environment, files: Files) -> None:
+    """Let the templates of a further language find the files that it shares."""
+    shared = {file.src_uri for file in files if isinstance(file, Shared)}
+
+    @pass_context
+    def url(context: TemplateContext, value: object) -> str:
+        way = url_filter(context, str(value))
+        return f"../{way}" if str(value) in shared else way
+
+    @pass_context
+    def script_tag(context: TemplateContext, script: config_options.ExtraScriptValue) -> str:
+        tag = str(script_tag_filter(context, script))
+        return Markup(tag.replace('src="', 'src="../', 1) if str(script) in shared else tag)
+
+    env.filters.update(url=url, script_tag=script_tag)
+
+
+def add_pages(files: Files, modules: Mapping[str, Path], config: MkDocsConfig) -> None:
+    """Add an empty page for each module."""
+    for uri, path in modules.items():
+        if files.get_file_from_path(uri):
+            raise PluginError(f"docs/{uri} and {path.as_posix()} would be the same page: rename one of them.")
+        files.append(File.generated(config, uri, content=""))
 
 
 def take_twins(files: Files, language: Language, known: Sequence[Language]) -> set[str]:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
+from jinja2 import Environment
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.livereload import LiveReloadServer
-from mkdocs.plugins import BasePlugin
+from mkdocs.plugins import BasePlugin, event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
-from mkdocs.utils import write_file
 from mkdocs.utils.templates import TemplateContext
 
 from . import handwritten, heads, languages, search
@@ -37,6 +37,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         """Note whether the site is served: then its address is nobody's business."""
         self.serving = command == "serve"
 
+    @event_priority(50)  # before the search settles its options
     def on_config(self, config: MkDocsConfig) -> None:
         """Settle what holds for the whole build."""
         self.root = Path(os.path.relpath(os.path.dirname(config.config_file_path or "mkdocs.yml") or "."))
@@ -44,32 +45,32 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
             self.build = languages.Build.begin(self.config, self.root, None if self.serving else config.site_url or "")
         self.language = next(each for each in self.build.languages if self.code in ("", each.code))
         self.site = self.build.site(self.language, config, self.config)
-        found = modules(self.root / self.config.package, self.config.exclude)
-        self.modules = {f"{name}.md": path for name, path in found.items()}
+        languages.dress(config, self.site)
+        self.finder = search.prepare(config.plugins.get("material/search"), self.language.code)
+        package = self.root / self.config.package
+        self.modules = {f"{name}.md": path for name, path in modules(package, self.config.exclude).items()}
         self.annotated: dict[str, AnnotatedPage] = {}
         self.handwritten: dict[str, handwritten.Handwritten] = {}
-        self.entries: list[search.Entry] = []
         self.translated: list[str] = []
 
     def on_files(self, files: Files, *, config: MkDocsConfig) -> None:
         """Add a page for each module and what comes from npm; put the pages of this language in their places."""
-        config.theme.static_templates.discard("sitemap.xml")  # heads.py makes one that knows the languages
         self.untold = languages.take_twins(files, self.language, self.build.languages)
-        for uri, path in self.modules.items():
-            if files.get_file_from_path(uri):
-                raise PluginError(f"docs/{uri} and {path.as_posix()} would be the same page: rename one of them.")
-            files.append(File.generated(config, uri, content=""))
+        languages.add_pages(files, self.modules, config)
         for target, content in assets(self.root / self.config.npm):
             files.append(File.generated(config, target, content=content))
         if self.code:
             languages.share(files)
-        env = config.theme.get_env()
-        env.filters.update(first_line=first_line, beside=beside)
-        self.rows = env.get_template("partials/rows.html")
 
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> None:
         """Translate the titles that mkdocs.yml gives."""
         languages.translate_titles(nav.items, self.site.label.nav)
+
+    def on_env(self, env: Environment, *, config: MkDocsConfig, files: Files) -> None:
+        """Give the templates what they need."""
+        env.filters.update(first_line=first_line, beside=beside)
+        languages.reach_shared(env, files)
+        self.rows = env.get_template("partials/rows.html")
 
     def on_page_markdown(self, markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
         """Take the equations out of a hand-written page, and give the headings of a twin the English anchors."""
@@ -79,12 +80,12 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
             return ""
         if self.code:
             config.mdx_configs.setdefault("toc", {})["slugify"] = languages.Anchors(self.build.headings[uri], markdown)
-        path = os.path.relpath(page.file.abs_src_path or uri)
-        self.handwritten[uri] = handwritten.read(markdown, page.file.content_string, path)
+        source, path = page.file.content_string, os.path.relpath(page.file.abs_src_path or uri)
+        self.handwritten[uri] = handwritten.read(markdown, source, path)
         return self.handwritten[uri].markdown
 
     def on_page_content(self, html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-        """Make the rows of a module the content of its page; set the equations of a hand-written one."""
+        """Make the page of a module; set the equations of a hand-written one."""
         uri = page.file.src_uri
         try:
             if uri in self.modules:
@@ -98,7 +99,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
             raise PluginError(str(error)) from error
 
     def annotate(self, page: Page, path: Path, files: Files) -> str:
-        """Make the page of a module; return its rows."""
+        """Make the page of a module; its rows become the content later, when the templates are at hand."""
         name = page.file.src_uri.removesuffix(".md")
         self.annotated[page.file.src_uri] = ann = annotate(
             path,
@@ -110,35 +111,32 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
             label=self.site.label,
             links=languages.Links(page, files),
         )
-        known = {"ann": ann, "file": path.relative_to(self.root).as_posix()}
-        page.meta.update(known, template="annotated.html", title=escape(ann.title), description=ann.description)
-        page.present_anchor_ids = {row.id for row in ann.rows}
-        return self.rows.render(site=self.site.around(page.url), **known)
+        return self.build.fill(page, ann)
 
+    @event_priority(50)  # before the search reads the page
     def on_page_context(self, context: TemplateContext, *, page: Page, config: MkDocsConfig, nav: Navigation) -> None:
         """Hand the templates what they need, and the search what it finds."""
-        title, html = heads.plain(str(page.title)), page.content or ""
-        ann = self.annotated.get(page.file.src_uri)
-        lede = heads.plain(f"{ann.lede} {ann.use} {ann.dont}") if ann else ""
-        self.entries += search.entries(page.url, title, html, lede)
+        known: dict[str, object] = {"site": self.site.around(page.url)}
+        title, lede = heads.plain(str(page.title)), ""
+        if ann := self.annotated.get(page.file.src_uri):
+            known |= {"ann": ann, "file": self.modules[page.file.src_uri].relative_to(self.root).as_posix()}
+            page.content = self.rows.render(known)
+            lede = heads.plain(f"{ann.lede} {ann.use} {ann.dont}")
+        html = page.content or ""
+        search.add(self.finder, page.meta, search.entries(page.url, title, html, lede))
         self.translated += [] if page.meta["untranslated"] else [page.url]
-        head = self.site.head(title, html, page.meta, page.url, name=config.site_name, card=self.config.card)
-        known = {"site": self.site.around(page.url), "head": head, "ann": ann, "file": page.meta.get("file")}
+        known["head"] = self.site.head(title, html, page.meta, page.url, name=config.site_name, card=self.config.card)
         context.update(known)  # type: ignore[typeddict-item]
 
     def on_template_context(self, context: TemplateContext, *, template_name: str, config: MkDocsConfig) -> None:
         """Hand the page for unknown addresses what it needs."""
         context.update(site=self.site.around_error())  # type: ignore[call-arg]
 
+    @event_priority(50)  # before the search writes its index
     def on_post_build(self, *, config: MkDocsConfig) -> None:
-        """Write search index and sitemap, then build the other languages."""
-        files = search.files(self.language.code, self.entries)
-        if self.build.address:
-            files["sitemap.xml"] = heads.sitemap(
-                self.build.address, self.language, self.build.languages, self.translated
-            )
-        for name, text in files.items():
-            write_file(text.encode(), f"{config.site_dir}/{name}")
+        """Finish search index and sitemap, then build the other languages."""
+        search.finish(self.finder, self.language.code)
+        self.build.write_sitemap(config.site_dir, self.language, self.translated)
         self.build.report(self.language, self.site.label, self.annotated.values(), self.untold)
         if not self.code:
             languages.build_others(self, config)

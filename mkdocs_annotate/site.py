@@ -14,7 +14,7 @@ from .labels import Labels
 
 FONTS = ("source-serif-4-latin-400-normal.woff2", "source-serif-4-latin-400-italic.woff2")
 STYLES = ("assets/katex.min.css", "assets/annotate.css")
-SCRIPTS = ("assets/annotate.js",)
+SCRIPT = "assets/annotate.js"
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,6 @@ class Site:
     ref: str
     """Branch, tag or commit that the links into the repository name."""
     figures: Path
-    styles: tuple[str, ...] = ()
-    scripts: tuple[str, ...] = ()
 
     @property
     def label(self) -> Labels:
@@ -75,17 +73,10 @@ class Site:
             "root": root,
             "home": root + self.language.folder,
             "label": self.label,
-            "words": self.label.scripted(),
             "repo": self.repo,
             "source": self.source,
             "figure": self.figure,
-            "styles": [_below(root, path) for path in (*STYLES, *self.styles)],
-            "scripts": [_below(root, path) for path in (*SCRIPTS, *self.scripts)],
         }
-
-
-def _below(root: str, path: str) -> str:
-    return path if urlsplit(path).netloc else root + path
 
 
 def assets(modules: Path) -> Iterator[tuple[str, bytes]]:

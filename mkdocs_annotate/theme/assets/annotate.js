@@ -1,10 +1,8 @@
-// Symbols light up together; the bar says where the reader is; figures open large; the search opens.
+// Symbols light up together; the bar says where the reader is; figures open large.
 // Nothing here is needed to read.
 (() => {
-  const root = document.documentElement, body = document.body
   const all = (css, from = document) => [...from.querySelectorAll(css)]
   const one = (css) => document.querySelector(css)
-  const words = JSON.parse(body.dataset.words || "{}")
   const on = (target, type, act, options) => target?.addEventListener(type, act, options)
 
   // Symbols: hover lights, a click or a chip pins, Escape clears
@@ -57,49 +55,22 @@
     link.hash = seen ? location.hash : current(sections)?.id || ""
   }, true)
 
-  // Light or dark
-  const toggle = one("[data-scheme-toggle]")
-  if (toggle) toggle.hidden = false
-  on(toggle, "click", () => {
-    root.dataset.scheme = root.dataset.scheme === "dark" ? "light" : "dark"
-    try { localStorage.scheme = root.dataset.scheme } catch {}
-  })
-
   // Figures open large
+  const large = one("dialog.large")
+  let opener
   on(document, "click", (e) => {
     const link = e.target.closest?.("a.zoom")
     if (!link || e.ctrlKey || e.metaKey || e.shiftKey) return
     e.preventDefault()
-    const dialog = document.createElement("dialog"), figure = document.createElement("figure")
-    const caption = link.closest("figure")?.querySelector("figcaption")
-    const button = document.createElement("button")
-    dialog.className = "large"
-    dialog.setAttribute("aria-label", words["Open large"])
-    button.textContent = words.Close
-    figure.append(link.firstElementChild.cloneNode(true), caption ? caption.cloneNode(true) : "")
+    opener = link
+    const figure = one("dialog.large figure"), caption = link.closest("figure")?.querySelector("figcaption")
+    figure.replaceChildren(link.firstElementChild.cloneNode(true), caption ? caption.cloneNode(true) : "")
     all("[id]", figure).forEach((el) => el.removeAttribute("id"))
-    dialog.append(button, figure)
-    body.append(dialog)
-    on(button, "click", () => dialog.close())
-    on(dialog, "click", (event) => event.target === dialog && dialog.close())
-    on(dialog, "close", () => { dialog.remove(); link.focus() })
-    dialog.showModal()
+    large.showModal()
   })
+  on(large, "click", (e) => e.target === large && large.close())
+  on(large, "close", () => opener.focus())
 
-  // Code of hand-written pages can be copied
-  for (const block of all(".page .highlight, .copyable.highlight")) {
-    const code = block.querySelector("code"), button = document.createElement("button")
-    if (!code || !navigator.clipboard) continue
-    button.type = "button"
-    button.className = "copy"
-    button.textContent = words.Copy
-    on(button, "click", async () => {
-      await navigator.clipboard.writeText(code.textContent)
-      button.textContent = words.Copied
-      setTimeout(() => (button.textContent = words.Copy), 1500)
-    })
-    block.append(button)
-  }
   // What scrolls inside itself can be scrolled with the keyboard
   const reach = () => all(".book pre:not([tabindex]), .katex-display, .wide, .page table").forEach((el) => {
     if (el.scrollWidth > el.clientWidth) el.tabIndex = 0
@@ -107,30 +78,7 @@
   reach()
   on(window, "resize", reach)
 
-  // Search: its script and its index are loaded when it is first opened
-  const find = one("[data-search]"), dialog = one("dialog.search")
-  const script = (src) => new Promise((good, bad) => {
-    const el = document.createElement("script")
-    Object.assign(el, { src, onload: good, onerror: bad })
-    document.head.append(el)
-  })
-  let loaded
-  const open = () => {
-    if (!dialog || dialog.open) return
-    close()
-    dialog.showModal()
-    loaded ||= script(body.dataset.root + "assets/search.js").then(() => window.annotateSearch(dialog, words, body.dataset.base, script))
-    dialog.querySelector("input").select()
-  }
-  if (find) find.hidden = false
-  on(find, "click", open)
-  on(dialog, "click", (e) => e.target === dialog && dialog.close())
   on(document, "keydown", (e) => {
-    const typing = e.target.closest?.("input, textarea, [contenteditable]")
-    if ((e.key === "/" && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) || (e.key === "k" && (e.ctrlKey || e.metaKey))) {
-      e.preventDefault()
-      open()
-    }
     if (e.key !== "Escape" || one("dialog[open]")) return
     const shown = one(".pop[open] summary")
     if (shown) { close(); shown.focus() } else { pinned = undefined; light() }

@@ -1,1 +1,0 @@
-"""The theme `annotate`: templates, stylesheet and scripts of the site."""
