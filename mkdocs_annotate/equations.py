@@ -254,6 +254,7 @@ def _source(equation: Equation) -> str:
 # Setting equations.
 
 _ANNOTATION = re.compile(r'(<annotation encoding="application/x-tex">).*?(</annotation>)', re.DOTALL)
+_LENGTH = re.compile(r"(?<=[:-])(\d+\.\d{3,})em")
 _NUMBERED = re.compile(r"\\(begin|end)\{(align|alignat|equation|gather)\}")
 
 
@@ -413,4 +414,6 @@ def _slim(made: str) -> str:
     """Take out of KaTeX's HTML what a browser does without, and keep a place for the author's TeX."""
     made = _ANNOTATION.sub("\\1\0\\2", made)
     made = made.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "", 1)
+    if "delimsizing mult" not in made:  # brackets that are put together from pieces need every digit
+        made = _LENGTH.sub(lambda match: f"{float(match[1]):.2f}".rstrip("0").rstrip(".") + "em", made)
     return made.replace("margin-left:0em;", "").replace(';">', '">')
