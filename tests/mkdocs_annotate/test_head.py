@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mkdocs_annotate.head import Head, Part, read_head
@@ -107,6 +107,7 @@ def test_text_of_the_body_on_both_sides_of_a_head_piece_keeps_its_place() -> Non
         "\\begin{align}\n\nx\n\\end{align}",
     ]
 ), max_size=10))  # fmt: skip
+@settings(deadline=None)
 def test_every_word_is_in_exactly_one_piece(blocks: list[str]) -> None:
     docstring = "\n\n".join(blocks)
     found = parts(read_head(docstring))

@@ -15,7 +15,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mkdocs_annotate.rows import DIRECTIVES, Row, SourceError, read_rows, read_source
@@ -489,12 +489,14 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=12), st.booleans())
+@settings(deadline=None)
 def test_the_property_holds_for_every_combination(pieces: list[str], documented: bool) -> None:
     source = ('"""Doc.\n\nMore."""\n' if documented else "") + "".join(pieces)
     check_property(source, parse(source))
 
 
 @given(st.lists(st.text(alphabet="ab \\$`*_{}<>&-\u3042", max_size=20), min_size=1, max_size=5))
+@settings(deadline=None)
 def test_prose_of_a_comment_is_its_text_line_by_line(texts: list[str]) -> None:
     source = "".join(f"# {text}\n" for text in texts) + "x = 1\n"
     shown = [line.strip() for row in read_rows(source, "page.py") for line in row.prose.split("\n")]
