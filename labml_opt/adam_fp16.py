@@ -99,7 +99,7 @@ that look waits for the device, unless `capturable=True`.
 
 `torch.optim.Optimizer.load_state_dict` casts each tensor of the state to the dtype of its parameter. For FP16
 parameters it makes FP16 of the FP32 moments: a second moment of $10^{-12}$ becomes 0, and the first step after
-resuming divides by $\epsilon$ alone. The base class here [loads bit for
+resuming divides by $\epsilon$ alone, which makes it infinite. The base class here [loads bit for
 bit](optimizer.md#GenericAdaptiveOptimizer.load_state_dict), and the guide [Resume without losing a
 bit](guides/resume.md) shows all that belongs in a checkpoint.
 """

@@ -53,7 +53,7 @@ from labml_opt.optimizer import Group, Options, State, WeightDecay
 class AMSGrad(Adam):
     r"""
     **Adam with a maximum.** It adds `max_exp_avg_sq` to the state, as `torch.optim.Adam(amsgrad=True)` does,
-    and overrides one method.
+    and overrides two methods.
     """
 
     def __init__(
