@@ -29,12 +29,13 @@ from mkdocs.structure.toc import AnchorLink, TableOfContents
 from mkdocs.utils import write_file
 from mkdocs.utils.templates import TemplateContext, script_tag_filter, url_filter
 
+from .beside import beside
 from .catalogue import Catalogue, CatalogueError
 from .equations import Katex
 from .heads import Language, address_of, languages, sitemap
 from .labels import Labels
 from .page import AnnotatedPage
-from .site import SCRIPT, STYLES, Site
+from .site import SCRIPT, STYLES, Site, assets
 
 log = get_plugin_logger("annotate")
 _classes: dict[tuple[str, str], type[MkDocsConfig]] = {}
@@ -88,19 +89,19 @@ class Build:
             self._said.add(message)
             log.warning(message)
 
-    def report(self, language: Language, labels: Labels, pages: Iterable[AnnotatedPage], untold: Iterable[str]) -> None:
-        """List what isn't translated; that fails no build."""
-        todo = [f"{page.name}: {page.todo_count}" for page in pages if page.todo_count]
-        missing = [f'"{text}"' for text in labels.missing]
+    def finish(
+        self, folder: str, site: Site, pages: Iterable[str], annotated: Iterable[AnnotatedPage], untold: Iterable[str]
+    ) -> None:
+        """Write the sitemap of a language, if the address is known; list what isn't translated, and fail no build."""
+        if self.address:
+            text = sitemap(self.address, site.language, self.languages, pages)
+            write_file(text.encode(), f"{folder}/sitemap.xml")
+        todo = [f"{page.name}: {page.todo_count}" for page in annotated if page.todo_count]
+        missing = [f'"{text}"' for text in site.label.missing]
         for what, names in (("texts", todo), ("pages", sorted(untold)), ("labels", missing)):
             if names:
-                log.info(f"{language.code}: not translated, so in English and marked: {what} ({', '.join(names)})")
-
-    def write_sitemap(self, folder: str, language: Language, pages: Iterable[str]) -> None:
-        """Write the sitemap of a language, if the site's address is known."""
-        if self.address:
-            text = sitemap(self.address, language, self.languages, pages)
-            write_file(text.encode(), f"{folder}/sitemap.xml")
+                code = site.language.code
+                log.info(f"{code}: not translated, so in English and marked: {what} ({', '.join(names)})")
 
     def catalogue(self, name: str, language: Language) -> Catalogue | None:
         """Return a catalogue, or None for the default language; a broken one is reported and counts as empty."""
@@ -112,7 +113,7 @@ class Build:
             return Catalogue(path, [], None)
 
     def fill(self, page: Page, annotated: AnnotatedPage) -> str:
-        """Tell MkDocs what it asks of a page: title, description, table of contents, anchors and, so far, no content."""
+        """Tell MkDocs what it asks of a page: title, description, table of contents, anchors; as yet no content."""
         for problem in annotated.problems:
             self.say(problem)
         title = escape(annotated.title)
@@ -178,7 +179,6 @@ def dress(config: MkDocsConfig, site: Site) -> None:
     for scheme in palette if isinstance(palette, list) else []:
         if "toggle" in scheme:
             scheme["toggle"]["name"] = site.label("Light or dark")
-    theme.static_templates.discard("sitemap.xml")  # heads.py makes one that knows the languages
     config.extra_css = [*STYLES, *config.extra_css]
     script = config_options.ExtraScriptValue(SCRIPT)
     script.defer = True
@@ -205,8 +205,8 @@ def share(files: Files) -> None:
         )
 
 
-def reach_shared(env: Environment, files: Files) -> None:
-    """Let the templates of a further language find the files that it shares."""
+def equip(env: Environment, files: Files) -> None:
+    """Give the templates their filters; those that lead to a file find the files that the languages share."""
     shared = {file.src_uri for file in files if isinstance(file, Shared)}
 
     @pass_context
@@ -219,15 +219,19 @@ def reach_shared(env: Environment, files: Files) -> None:
         tag = str(script_tag_filter(context, script))
         return Markup(tag.replace('src="', 'src="../', 1) if str(script) in shared else tag)
 
-    env.filters.update(url=url, script_tag=script_tag)
+    env.filters.update(url=url, script_tag=script_tag, first_line=first_line, beside=beside, unbroken=unbroken)
 
 
-def add_pages(files: Files, modules: Mapping[str, Path], config: MkDocsConfig) -> None:
-    """Add an empty page for each module."""
+def add_files(files: Files, modules: Mapping[str, Path], npm: Path, config: MkDocsConfig) -> None:
+    """Add an empty page for each module, and what comes from npm."""
+    # heads.py makes one that knows the languages. Before this, MkDocs would take the template for a file to be copied.
+    config.theme.static_templates.discard("sitemap.xml")
     for uri, path in modules.items():
         if files.get_file_from_path(uri):
             raise PluginError(f"docs/{uri} and {path.as_posix()} would be the same page: rename one of them.")
         files.append(File.generated(config, uri, content=""))
+    for target, content in assets(npm):
+        files.append(File.generated(config, target, content=content))
 
 
 def take_twins(files: Files, language: Language, known: Sequence[Language]) -> set[str]:

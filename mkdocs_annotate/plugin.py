@@ -12,18 +12,17 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.livereload import LiveReloadServer
 from mkdocs.plugins import BasePlugin, event_priority
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from mkdocs.utils.templates import TemplateContext
 
 from . import handwritten, heads, languages, search
-from .beside import beside
 from .equations import EquationError, KatexError
 from .page import AnnotatedPage, annotate
 from .rows import SourceError
-from .site import assets, first_line
-from .sources import modules
+from .site import first_line, squeeze
+from .sources import pages
 
 
 class AnnotatePlugin(BasePlugin[languages.Options]):
@@ -47,8 +46,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         self.site = self.build.site(self.language, config, self.config)
         languages.dress(config, self.site)
         self.finder = search.prepare(config.plugins.get("material/search"), self.language.code)
-        package = self.root / self.config.package
-        self.modules = {f"{name}.md": path for name, path in modules(package, self.config.exclude).items()}
+        self.modules = pages(self.root / self.config.package, self.config.exclude)
         self.annotated: dict[str, AnnotatedPage] = {}
         self.handwritten: dict[str, handwritten.Handwritten] = {}
         self.translated: list[str] = []
@@ -56,9 +54,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
     def on_files(self, files: Files, *, config: MkDocsConfig) -> None:
         """Add a page for each module and what comes from npm; put the pages of this language in their places."""
         self.untold = languages.take_twins(files, self.language, self.build.languages)
-        languages.add_pages(files, self.modules, config)
-        for target, content in assets(self.root / self.config.npm):
-            files.append(File.generated(config, target, content=content))
+        languages.add_files(files, self.modules, self.root / self.config.npm, config)
         if self.code:
             languages.share(files)
 
@@ -68,8 +64,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
 
     def on_env(self, env: Environment, *, config: MkDocsConfig, files: Files) -> None:
         """Give the templates what they need."""
-        env.filters.update(first_line=first_line, beside=beside)
-        languages.reach_shared(env, files)
+        languages.equip(env, files)
         self.rows = env.get_template("partials/rows.html")
 
     def on_page_markdown(self, markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -80,8 +75,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
             return ""
         if self.code:
             config.mdx_configs.setdefault("toc", {})["slugify"] = languages.Anchors(self.build.headings[uri], markdown)
-        source, path = page.file.content_string, os.path.relpath(page.file.abs_src_path or uri)
-        self.handwritten[uri] = handwritten.read(markdown, source, path)
+        self.handwritten[uri] = handwritten.read(markdown, page.file.content_string, page.file.abs_src_path or uri)
         return self.handwritten[uri].markdown
 
     def on_page_content(self, html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -124,9 +118,13 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
             lede = heads.plain(f"{ann.lede} {ann.use} {ann.dont}")
         html = page.content or ""
         search.add(self.finder, page.meta, search.entries(page.url, title, html, lede))
-        self.translated += [] if page.meta["untranslated"] else [page.url]
+        self.translated += [page.url] * (not page.meta["untranslated"])
         known["head"] = self.site.head(title, html, page.meta, page.url, name=config.site_name, card=self.config.card)
         context.update(known)  # type: ignore[typeddict-item]
+
+    def on_post_page(self, output: str, *, page: Page, config: MkDocsConfig) -> str:
+        """Leave out the white space between elements."""
+        return squeeze(output)
 
     def on_template_context(self, context: TemplateContext, *, template_name: str, config: MkDocsConfig) -> None:
         """Hand the page for unknown addresses what it needs."""
@@ -136,8 +134,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
     def on_post_build(self, *, config: MkDocsConfig) -> None:
         """Finish search index and sitemap, then build the other languages."""
         search.finish(self.finder, self.language.code)
-        self.build.write_sitemap(config.site_dir, self.language, self.translated)
-        self.build.report(self.language, self.site.label, self.annotated.values(), self.untold)
+        self.build.finish(config.site_dir, self.site, self.translated, self.annotated.values(), self.untold)
         if not self.code:
             languages.build_others(self, config)
             self.build.katex.close()

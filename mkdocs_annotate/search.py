@@ -19,11 +19,15 @@ Entry = dict[str, Any]
 _SIGNS = r"\s\-,:;!?=\[\]()\"'`/{}<>|+*&@%^~"
 _HAN, _KANA, _HIRAGANA = "一-鿿々〆", "ァ-ヺー", "ぁ-ゖ"
 SEPARATOR = rf"[{_SIGNS}]+|\.(?!\d)"
-# Hiragana stay with the Chinese characters before them (重み, 書き); one or two of them alone are a particle, so a gap.
+_WORD = _HAN + _HIRAGANA
+# Hiragana after Chinese characters are cut off if they only say what the word does in the sentence (損失を), and stay if
+# they are part of the word (重み); one or two that stand alone are such an ending, too.
+_ENDING = "から|まで|より|では|には|とは|だけ|など|です|する|した|して|します|[をがはにでとものへや]"
 JAPANESE = (
-    rf"(?:[{_SIGNS}\u200b-〿・！-／：-＠［-｀｛-･]|(?<![{_HAN}{_HIRAGANA}])[{_HIRAGANA}]{{1,2}}(?![{_HIRAGANA}]))+|\.(?!\d)"
+    rf"(?:[{_SIGNS}\u200b-〿・！-／：-＠［-｀｛-･]"
+    rf"|(?<=[{_WORD}])(?:{_ENDING})(?![{_HIRAGANA}])|(?<![{_WORD}])[{_HIRAGANA}]{{1,2}}(?![{_HIRAGANA}]))+|\.(?!\d)"
     rf"|(?<=[{_KANA}])(?![{_KANA}])|(?<![{_KANA}])(?=[{_KANA}])|(?<=[{_HIRAGANA}])(?![{_HIRAGANA}])"
-    rf"|(?<![{_HAN}])(?=[{_HAN}])|(?<=[{_HAN}])(?![{_HAN}{_HIRAGANA}])|(?<![{_HAN}{_HIRAGANA}])(?=[{_HIRAGANA}])"
+    rf"|(?<![{_HAN}])(?=[{_HAN}])|(?<=[{_HAN}])(?![{_WORD}])|(?<![{_WORD}])(?=[{_HIRAGANA}])"
 )
 _BREAK, _CODE = "\f", "\v"
 
