@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,13 +30,8 @@ class Handwritten:
                 before = equation.tex[: error.position]
                 line, column = before.count("\n"), len(before) - before.rfind("\n") - 1
                 column += 0 if line else equation.column
-                say(
-                    str(
-                        EquationError(
-                            self.path, self.offset + equation.line + line + 1, column + 1, error.message, equation.tex
-                        )
-                    )
-                )
+                number = self.offset + equation.line + line + 1
+                say(str(EquationError(self.path, number, column + 1, error.message, equation.tex)))
                 return f"<code>{html.escape(equation.tex)}</code>"
 
         return put_back(made, self.equations, render)
@@ -44,4 +40,5 @@ class Handwritten:
 def read(markdown: str, source: str, path: str) -> Handwritten:
     """Take the equations out of a page; `source` is the whole file, `markdown` what stands below its front matter."""
     text, equations = take_out(markdown)
-    return Handwritten(text, equations, path, source.rstrip("\n").count("\n") - markdown.rstrip("\n").count("\n"))
+    offset = source.rstrip("\n").count("\n") - markdown.rstrip("\n").count("\n")
+    return Handwritten(text, equations, os.path.relpath(path).replace(os.sep, "/"), offset)

@@ -18,3 +18,8 @@ def modules(package: Path, exclude: Iterable[str] = ()) -> dict[str, Path]:
         if name not in left_out and not any(part.startswith(("_", ".")) for part in name.split("/")):
             found[name] = path
     return found
+
+
+def pages(package: Path, exclude: Iterable[str] = ()) -> dict[str, Path]:
+    """Find the same modules by the file that MkDocs would know their page by: ``adam.md``."""
+    return {f"{name}.md": path for name, path in modules(package, exclude).items()}
