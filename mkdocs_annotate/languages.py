@@ -35,7 +35,8 @@ from .equations import Katex
 from .heads import Language, address_of, languages, sitemap
 from .labels import Labels
 from .page import AnnotatedPage
-from .site import SCRIPT, STYLES, Site, assets
+from .site import SCRIPT, STYLES, Site, assets, first_line
+from .unbroken import unbroken
 
 log = get_plugin_logger("annotate")
 _classes: dict[tuple[str, str], type[MkDocsConfig]] = {}

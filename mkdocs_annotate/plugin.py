@@ -21,7 +21,7 @@ from . import handwritten, heads, languages, search
 from .equations import EquationError, KatexError
 from .page import AnnotatedPage, annotate
 from .rows import SourceError
-from .site import first_line, squeeze
+from .site import squeeze
 from .sources import pages
 
 

@@ -20,8 +20,8 @@ _SIGNS = r"\s\-,:;!?=\[\]()\"'`/{}<>|+*&@%^~"
 _HAN, _KANA, _HIRAGANA = "一-鿿々〆", "ァ-ヺー", "ぁ-ゖ"
 SEPARATOR = rf"[{_SIGNS}]+|\.(?!\d)"
 _WORD = _HAN + _HIRAGANA
-# Hiragana after Chinese characters are cut off if they only say what the word does in the sentence (損失を), and stay if
-# they are part of the word (重み); one or two that stand alone are such an ending, too.
+# Hiragana after Chinese characters are cut off if they only say what the word does in the sentence (損失を), and stay
+# if they are part of the word (重み); one or two that stand alone are such an ending, too.
 _ENDING = "から|まで|より|では|には|とは|だけ|など|です|する|した|して|します|[をがはにでとものへや]"
 JAPANESE = (
     rf"(?:[{_SIGNS}\u200b-〿・！-／：-＠［-｀｛-･]"
