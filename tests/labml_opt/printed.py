@@ -68,3 +68,10 @@ def display_equations(page: str) -> list[str]:
     source = (ROOT / "labml_opt" / f"{page}.py").read_text(encoding="utf-8")
     text = re.sub(r"(?m)^\s*# ?", "", source)
     return [plain(tex) for tex in re.findall(r"\$\$(.+?)\$\$", text, re.DOTALL)]
+
+
+def code_on_the_page(page: str, begins: str) -> str:
+    """The block of Python in a module's text that begins like this."""
+    source = (ROOT / "labml_opt" / f"{page}.py").read_text(encoding="utf-8")
+    (block,) = (b for b in re.findall(r"(?ms)^```python\n(.+?)^```", source) if b.startswith(begins))
+    return block

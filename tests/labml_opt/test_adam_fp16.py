@@ -1,11 +1,10 @@
 import copy
-import inspect
-import re
 
 import formulas
 import numpy as np
 import pytest
 import torch
+from printed import code_on_the_page
 from stepping import (
     EVERY_OPTIMIZER,
     HALVES,
@@ -26,7 +25,6 @@ from labml_opt import (
     AdamWarmupCosineDecayFP16,
     MasterWeights,
     WeightDecay,
-    adam_fp16,
 )
 
 
@@ -287,8 +285,6 @@ def test_a_model_trained_in_half_follows_the_same_model_trained_in_float32(name)
 
 
 def test_the_training_loop_on_the_page_trains():
-    """The block of code in the module's text, word for word."""
-    (loop,) = re.findall(r"```python\n(import torch\n.+?)```", inspect.getdoc(adam_fp16), re.DOTALL)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     inputs = torch.randn(64, 4, device=device)
@@ -300,7 +296,7 @@ def test_the_training_loop_on_the_page_trains():
 
     before = loss()
     names = {"model": model, "batches": [(inputs, classes)] * 300}
-    exec(loop, names)
+    exec(code_on_the_page("adam_fp16", "import torch"), names)
     assert loss() < before - 0.01
     assert names["optimizer"].param_groups[0]["t"] == 300
 

@@ -114,6 +114,10 @@ def test_the_learning_rate_in_the_group_stays_what_the_user_set():
     assert a.param_groups[0]["lr"] == 0.2
 
 
+def test_before_the_first_step_the_rate_is_the_one_it_will_use():
+    assert AdamWarmup([parameter([1.0])], lr=0.2, warmup=8).get_last_lr() == [0.2 / 8]
+
+
 def test_each_group_has_its_own_schedule():
     fast, slow = parameter([1.0]), parameter([1.0])
     a = AdamWarmup([{"params": [fast], "warmup": 2}, {"params": [slow], "lr": 2.0}], lr=1.0, warmup=10)

@@ -4,6 +4,7 @@ import math
 import formulas
 import pytest
 import torch
+from printed import code_on_the_page
 from stepping import PAPER_FORM, feed, numbers, parameter, random_gradients, random_parameter
 
 from labml_opt import Adam, AdamWarmupCosineDecay, WeightDecay
@@ -131,6 +132,23 @@ def test_total_steps_set_by_hand_after_loading_takes_effect_at_once():
     b.param_groups[0]["total_steps"] = 1002
     feed(b, param, [1.0])
     assert b.get_last_lr() == pytest.approx([formulas.cosine_rate(1.0, 7, 2, 1002)], rel=1e-12)
+
+
+def test_the_lines_on_the_page_lengthen_a_resumed_run():
+    param = parameter([1.0])
+    optimizer = AdamWarmupCosineDecay([param], lr=1.0, warmup=2, total_steps=12)
+    feed(optimizer, param, [1.0] * 6)
+    exec(code_on_the_page("adam_warmup_cosine_decay", "for group"), {"optimizer": optimizer})
+    feed(optimizer, param, [1.0])
+    assert optimizer.get_last_lr() == pytest.approx([formulas.cosine_rate(1.0, 7, 2, 200_000)], rel=1e-12)
+
+
+def test_total_steps_set_by_hand_below_the_warm_up_is_refused_at_the_next_step():
+    param = parameter([1.0])
+    optimizer = AdamWarmupCosineDecay([param], warmup=5, total_steps=12)
+    optimizer.param_groups[0]["total_steps"] = 5
+    with pytest.raises(ValueError, match="total_steps must be more than warmup"):
+        feed(optimizer, param, [1.0])
 
 
 def test_amsgrad_arrives_in_the_scheduled_class():

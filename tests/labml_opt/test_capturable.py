@@ -226,6 +226,8 @@ def test_a_group_whose_parameters_are_on_two_devices_is_refused_with_a_sentence(
     here.grad = torch.ones_like(here)
     with pytest.raises(ValueError, match=r"capturable.*cpu and meta.*a group for each"):
         optimizer.step()
+    assert here.item() == 1.0
+    assert optimizer.param_groups[0]["t"] == 0
 
 
 def test_a_capturable_group_without_parameters_is_a_step_that_does_nothing():

@@ -313,6 +313,66 @@ def test_a_float32_checkpoint_of_torch_goes_on_in_half_with_masters(theirs):
     torch.testing.assert_close(next(iter(b.master_params())), full.detach(), rtol=1e-6, atol=1e-6)
 
 
+def test_a_schedule_of_its_own_starts_from_the_rate_that_torchs_scheduler_started_from():
+    param = parameter([1.0])
+    a = torch.optim.AdamW([param], lr=0.5)
+    schedule = torch.optim.lr_scheduler.LambdaLR(a, lambda epoch: min(1.0, (epoch + 1) / 10))
+    for _ in range(4):
+        feed(a, param, [1.0])
+        schedule.step()
+    mine = parameter([1.0])
+    b = AdamWarmup([mine], warmup=10)
+    b.load_state_dict(a.state_dict())
+    feed(b, mine, [1.0])
+    assert b.get_last_lr() == schedule.get_last_lr() == [0.25]
+
+
+def test_the_rate_that_torchs_scheduler_has_set_is_kept_where_the_optimizer_has_no_schedule():
+    param = parameter([1.0])
+    a = torch.optim.AdamW([param], lr=0.5)
+    schedule = torch.optim.lr_scheduler.LambdaLR(a, lambda epoch: 1 / (epoch + 1))
+    feed(a, param, [1.0])
+    schedule.step()
+    b = Adam([parameter([1.0])])
+    b.load_state_dict(a.state_dict())
+    assert b.get_last_lr() == [0.25]
+
+
+@pytest.mark.parametrize("name", EVERY_OPTIMIZER)
+def test_resume_under_a_scheduler_of_torch_is_bit_exact(name):
+    def start(values):
+        param = nn.Parameter(values.clone())
+        optimizer = EVERY_OPTIMIZER[name]([param], lr=1e-2)
+        return param, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch)
+
+    def train(param, optimizer, schedule, gradients):
+        for gradient in gradients:
+            feed(optimizer, param, [gradient])
+            schedule.step()
+
+    gradients = random_gradients(8, 5)
+    whole, one, its_schedule = start(random_parameter(5).detach())
+    train(whole, one, its_schedule, gradients)
+    first, before, schedule = start(random_parameter(5).detach())
+    train(first, before, schedule, gradients[:4])
+    saved = through_a_file({"optimizer": before.state_dict(), "schedule": schedule.state_dict()})
+    resumed, after, again = start(first.detach())
+    again.load_state_dict(saved["schedule"])
+    after.load_state_dict(saved["optimizer"])
+    train(resumed, after, again, gradients[4:])
+    assert torch.equal(resumed, whole)
+
+
+def test_a_decay_of_torch_is_never_absolute():
+    param = parameter([1.0])
+    a = torch.optim.AdamW([param], weight_decay=0.1)
+    feed(a, param, [1.0])
+    b = Adam([parameter([1.0])], weight_decay=WeightDecay(0.5, absolute=True))
+    b.load_state_dict(a.state_dict())
+    group = b.param_groups[0]
+    assert {key: group[key] for key in WeightDecay().defaults()} == WeightDecay(0.1).defaults()
+
+
 def test_a_schedule_goes_on_at_the_largest_step_of_a_torch_checkpoint():
     trained, late = parameter([1.0]), parameter([1.0])
     a = torch.optim.Adam([trained, late])

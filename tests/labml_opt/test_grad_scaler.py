@@ -1,10 +1,12 @@
 import ast
 import copy
+import gc
 import inspect
 import math
 import pickle
 import textwrap
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -334,7 +336,7 @@ def test_the_floor_warns_within_100_updates_of_being_reached():
     param = half(1.0)
     optimizer, scaler = AdamFP16([param]), GradScalerFP16("cpu", init_scale=4.0)
     with pytest.warns(UserWarning, match="scale"):
-        overflow(scaler, optimizer, param, 102)
+        overflow(scaler, optimizer, param, 100)
 
 
 def test_a_scale_that_starts_at_its_floor_warns_too_when_every_gradient_overflows():
@@ -342,6 +344,20 @@ def test_a_scale_that_starts_at_its_floor_warns_too_when_every_gradient_overflow
     optimizer, scaler = AdamFP16([param]), GradScalerFP16("cpu", init_scale=16.0, min_scale=16.0)
     with pytest.warns(UserWarning, match="scale"):
         overflow(scaler, optimizer, param, 210)
+
+
+def test_overflows_at_the_floor_that_have_ended_are_not_told_again():
+    param = half(1.0)
+    optimizer, scaler = AdamFP16([param]), GradScalerFP16("cpu", init_scale=2.0)
+    with pytest.warns(UserWarning, match="scale"):
+        overflow(scaler, optimizer, param, 100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(110):
+            param.grad = torch.ones_like(param)
+            scaler.scale(param.float().sum())
+            scaler.step(optimizer)
+            scaler.update()
 
 
 def test_a_healthy_run_at_the_floor_does_not_warn(recwarn):
@@ -386,6 +402,44 @@ def test_a_scale_set_by_hand_is_taken():
     scaler.step(optimizer)
     scaler.update(512.0)
     assert scaler.get_scale() == 512.0
+
+
+def test_a_scale_of_a_whole_number_set_by_hand_is_taken():
+    param = half(1.0)
+    optimizer, scaler = AdamFP16([param]), GradScalerFP16("cpu", init_scale=16.0)
+    give(param, 1.0, scaler=scaler)
+    scaler.step(optimizer)
+    scaler.update(512)
+    assert scaler.get_scale() == 512.0
+
+
+def test_a_scale_set_by_hand_may_be_a_tensor():
+    param = half(1.0)
+    optimizer, scaler = AdamFP16([param]), GradScalerFP16("cpu", init_scale=16.0)
+    give(param, 1.0, scaler=scaler)
+    scaler.step(optimizer)
+    scaler.update(torch.tensor(512.0))
+    assert scaler.get_scale() == 512.0
+
+
+@pytest.mark.parametrize("scale", [0.5, 0, math.nan])
+def test_a_scale_set_by_hand_below_the_floor_is_refused_by_its_name(scale):
+    scaler = GradScalerFP16("cpu", init_scale=16.0)
+    scaler.scale(torch.ones(()))
+    with pytest.raises(ValueError, match="new_scale"):
+        scaler.update(scale)
+
+
+def test_after_update_the_scaler_holds_on_to_no_optimizer():
+    param = half(1.0)
+    optimizer, scaler = AdamFP16([param]), GradScalerFP16("cpu", init_scale=16.0)
+    give(param, 1.0, scaler=scaler)
+    scaler.step(optimizer)
+    scaler.update()
+    gone = weakref.ref(optimizer)
+    del optimizer
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize("floor", [0.0, -1.0, math.nan, INF])
@@ -629,6 +683,16 @@ def test_the_stock_scaler_skips_an_overflow_with_unscale_in_step():
     assert param.item() == 1.0
     assert optimizer.param_groups[0]["t"] == 0
     assert scaler.get_scale() == 2.0
+
+
+def test_one_group_with_unscale_in_step_is_enough_for_the_stock_scaler():
+    first, second = half(1.0), half(1.0)
+    groups = [{"params": [first], "unscale_in_step": True}, {"params": [second]}]
+    optimizer, scaler = AdamFP16(groups), torch.amp.GradScaler("cpu", init_scale=4.0)
+    give(first, 1.0, scaler=scaler)
+    give(second, 1.0, scaler=scaler)
+    scaler.step(optimizer)
+    assert [optimizer.state[p]["exp_avg"].item() for p in (first, second)] == pytest.approx([0.1, 0.1], rel=1e-6)
 
 
 def test_unscale_in_step_is_off_by_default():

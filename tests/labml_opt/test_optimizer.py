@@ -3,6 +3,7 @@ import math
 
 import pytest
 import torch
+from printed import code_on_the_page
 from stepping import (
     EVERY_OPTIMIZER,
     HALVES,
@@ -81,6 +82,40 @@ def test_step_param_gets_float32_gradients_and_weights_of_half_parameters():
 def test_settings_of_ones_own_arrive_in_every_group():
     a = own([parameter([1.0])], defaults={"nesterov": True})
     assert a.param_groups[0]["nesterov"] is a.defaults["nesterov"] is True
+
+
+def momentum_on_the_page() -> type[GenericAdaptiveOptimizer]:
+    names = {"torch": torch, "GenericAdaptiveOptimizer": GenericAdaptiveOptimizer}
+    exec(code_on_the_page("optimizer", "class Momentum"), names)
+    return names["Momentum"]
+
+
+def test_the_optimizer_on_the_page_does_what_its_text_says():
+    param, gradients = random_parameter(5), random_gradients(10, 5)
+    theta, u = param.detach().numpy().copy(), 0.0
+    for value, gradient in zip(feed(momentum_on_the_page()([param]), param, gradients), gradients, strict=True):
+        u = 0.9 * u + (1 - 0.9) * gradient.numpy()
+        theta = theta - 0.1 * u
+        torch.testing.assert_close(value, torch.as_tensor(theta), rtol=1e-12, atol=0)
+
+
+def test_the_optimizer_on_the_page_resumes_bit_for_bit_with_masters():
+    cls = type("MomentumFP16", (MasterWeights, momentum_on_the_page()), {})
+    whole, first = random_parameter(5, dtype=torch.float16), random_parameter(5, dtype=torch.float16)
+    gradients = random_gradients(8, 5, dtype=torch.float16)
+    one, before = cls([whole], lr=1e-4), cls([first], lr=1e-4)
+    feed(one, whole, gradients)
+    feed(before, first, gradients[:4])
+    resumed = nn.Parameter(first.detach().clone())
+    after = cls([resumed])
+    after.load_state_dict(copy.deepcopy(before.state_dict()))
+    feed(after, resumed, gradients[4:])
+    assert torch.equal(next(iter(after.master_params())), next(iter(one.master_params())))
+
+
+def test_a_class_with_a_rate_of_its_own_is_known_to_have_a_schedule():
+    scheduled = {name: make([parameter([1.0])]).has_schedule for name, make in EVERY_OPTIMIZER.items()}
+    assert scheduled == {name: "Warmup" in name for name in EVERY_OPTIMIZER}
 
 
 # The loop
@@ -445,9 +480,10 @@ def test_the_callers_defaults_are_left_as_they_were(name):
     assert optimizer.param_groups[0]["note"] == "mine"
 
 
+@pytest.mark.parametrize("settings", [{}, {"weight_decay": 0.1}, {"weight_decay": WeightDecay(0.1)}])
 @pytest.mark.parametrize("where", ["constructor", "add_param_group"])
-def test_the_callers_group_is_left_as_it_was(where):
-    group = {"params": [parameter([1.0])], "weight_decay": WeightDecay(0.1)}
+def test_the_callers_group_is_left_as_it_was(where, settings):
+    group = {"params": [parameter([1.0])], **settings}
     kept = dict(group)
     if where == "constructor":
         Adam([group])
