@@ -113,13 +113,30 @@ class Reader:
         return self.page
 
     def search(self, query: str):
-        """Search for something and wait for Material's count of what was found."""
-        page = self.page
-        if not page.locator("#__search").is_checked():
-            page.keyboard.press("/")
-        page.locator(".md-search__input").fill(query)
-        page.wait_for_function("document.querySelector('.md-search-result__meta').textContent.match(/[0-9]|No|なし|ません/)")
-        return page.locator(".md-search-result__link")
+        """Type a query into Material's search, opened with the key `/`; return the links that it finds."""
+        if not self.searching:
+            self.page.keyboard.press("/")
+        self._type("")
+        self.page.wait_for_function("!document.querySelector('.md-search-result__link')")
+        self._type(query)
+        self.page.wait_for_function(ANSWERED)
+        return self.page.locator(".md-search-result__link")
+
+    def _type(self, text: str) -> None:
+        box = self.page.locator(".md-search__input")
+        box.fill(text)
+        box.press("End")  # Material looks at the box when a key comes up
+
+    @property
+    def searching(self) -> bool:
+        return self.page.locator("#__search").is_checked()
+
+
+ANSWERED = """() => {
+    const words = JSON.parse(document.querySelector("#__config").textContent).translations
+    const said = document.querySelector(".md-search-result__meta").textContent.trim()
+    return said === words["search.result.none"] || /[0-9]/.test(said)
+}"""
 
 
 def free_port() -> int:

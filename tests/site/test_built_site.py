@@ -105,7 +105,9 @@ def test_the_navigation_is_translated_and_complete(site):
     for page in site.pages(""):
         names = {}
         for folder in LANGUAGES:
-            nav = re.search(r'<details class="pop pages-list">.*?</details>', site.document(folder + page).html, re.DOTALL)[0]
+            nav = re.search(
+                r'<details class="pop pages-list">.*?</details>', site.document(folder + page).html, re.DOTALL
+            )[0]
             names[folder] = re.findall(r'class="label">([^<]+)<|<a href="([^"]+)"', nav)
         links = [[link for _, link in names[folder] if link] for folder in LANGUAGES]
         assert links[0] == links[1]
