@@ -381,8 +381,8 @@ class GenericAdaptiveOptimizer(Optimizer):
         # weights, while the averages of Adam change for every one. And a group whose step count is a tensor has
         # it on one device.
         for group_number, group in enumerate(self.param_groups):
-            devices = {str(param.device) for param in group["params"]}
-            if group["capturable"] and len(devices) > 1:
+            devices = {str(param.device) for param in group["params"]} if group["capturable"] else set()
+            if len(devices) > 1:
                 raise ValueError(
                     f"capturable=True keeps the step count of a group on its device, and group {group_number} has "
                     f"parameters on {' and '.join(sorted(devices))}: make a group for each"
