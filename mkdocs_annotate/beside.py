@@ -1,4 +1,4 @@
-"""What stands beside prose that has no code of its own: the sheet takes its figures, tables and examples."""
+"""Figures: the sheet takes them beside prose without code, and each says in its caption where it comes from."""
 
 from __future__ import annotations
 
@@ -70,6 +70,25 @@ def beside(html: str) -> str:
     if not any(kind == "aside" for pair in pairs for kind, _ in pair):
         return html
     return "".join(_pair(pair) for pair in pairs)
+
+
+_METADATA = re.compile(r"<metadata>(.*?)</metadata>\s*", re.DOTALL)
+
+
+def stamped(html: str) -> str:
+    """Show below a figure's caption what its drawing says of its origin (`<metadata>`: device, versions, command)."""
+
+    def stamp(figure: re.Match[str]) -> str:
+        origin = _METADATA.search(figure[0])
+        if not origin:
+            return figure[0]
+        made = f'<span class="stamp"><span>{origin[1].strip()}</span></span></figcaption>'
+        rest = _METADATA.sub("", figure[0])
+        if "</figcaption>" in rest:
+            return rest.replace("</figcaption>", made)
+        return rest.replace("</figure>", f"<figcaption>{made}</figure>")
+
+    return re.sub(r"<figure>.*?</figure>", stamp, html, flags=re.DOTALL)
 
 
 def _pair(parts: list[tuple[str, str]]) -> str:

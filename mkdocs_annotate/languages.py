@@ -29,7 +29,7 @@ from mkdocs.structure.toc import AnchorLink, TableOfContents
 from mkdocs.utils import write_file
 from mkdocs.utils.templates import TemplateContext, script_tag_filter, url_filter
 
-from .beside import beside
+from .beside import beside, stamped
 from .catalogue import Catalogue, CatalogueError
 from .equations import Katex
 from .heads import Language, address_of, languages, sitemap
@@ -220,7 +220,8 @@ def equip(env: Environment, files: Files) -> None:
         tag = str(script_tag_filter(context, script))
         return Markup(tag.replace('src="', 'src="../', 1) if str(script) in shared else tag)
 
-    env.filters.update(url=url, script_tag=script_tag, first_line=first_line, beside=beside, unbroken=unbroken)
+    env.filters.update(url=url, script_tag=script_tag, first_line=first_line, beside=beside)
+    env.filters.update(stamped=stamped, unbroken=unbroken)
 
 
 def add_files(files: Files, modules: Mapping[str, Path], npm: Path, config: MkDocsConfig) -> None:

@@ -33,7 +33,7 @@ _BREAK, _CODE = "\f", "\v"
 
 _VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 _SILENT_TAGS = {"script", "style", "svg", "math", "button", "nav", "dialog"}
-_SILENT_CLASSES = {"hash", "ln", "label", "source", "headerlink", "copy", "jp-InputPrompt", "jp-OutputPrompt"}
+_SILENT_CLASSES = {"hash", "ln", "label", "source", "stamp", "headerlink", "copy", "jp-InputPrompt", "jp-OutputPrompt"}
 _HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
 _CELLS = {"td", "th"}
 _BLOCKS = {

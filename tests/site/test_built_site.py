@@ -177,6 +177,18 @@ def test_guides_have_the_same_anchors_in_both_languages(site):
             assert not [anchor for anchor in anchors[0] if re.fullmatch(r"_\d+", anchor)]
 
 
+def test_every_figure_of_a_page_says_where_it_comes_from(site, project):
+    """Device, version of torch and the command that draws it, for all to see."""
+    for module in MODULES:
+        for folder in LANGUAGES:
+            page = site.document(f"{folder}{module}/").html
+            figures = re.findall(r"<figure>.*?</figure>", page.partition("<dialog")[0], re.DOTALL)
+            assert figures
+            for figure in figures:
+                (stamp,) = re.findall(r'<span class="stamp"><span>(.*?)</span>', figure)
+                assert re.search(r"\b(?:CPU|GPU|NVIDIA)\b.*torch \d+\.\d+.*python -m labml_opt", stamp)
+
+
 # Heads
 
 
