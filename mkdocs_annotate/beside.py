@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 
 _VOID = {"br", "hr", "img", "input", "wbr", "source"}
 _ASIDE = re.compile(r'<(?:figure\b|div class="wide"|pre class="highlight")')
@@ -44,8 +45,8 @@ class _Blocks(HTMLParser):
 
 def blocks(html: str) -> list[str]:
     """Cut some HTML into its outermost elements."""
-    starts = _Blocks(html).starts
-    return [html[start:end] for start, end in zip(starts, [*starts[1:], len(html)], strict=True)]
+    edges = [0, *_Blocks(html).starts[1:], len(html)]
+    return [html[start:end] for start, end in pairwise(edges) if end > start]
 
 
 def beside(html: str) -> str:

@@ -1,4 +1,4 @@
-"""Prose without code has the sheet for its figures, tables and examples; nothing is lost and nothing changes its order."""
+"""Prose without code has the sheet for its figures, tables and examples; nothing is lost, and the order stays."""
 
 import re
 
