@@ -3,8 +3,11 @@
 mkdocs build && python tests/site/pictures.py
 """
 
+import functools
+import http.server
 import io
 import shutil
+import threading
 from pathlib import Path
 
 from PIL import Image
@@ -25,19 +28,23 @@ def save(page: Page, name: str, **options: object) -> None:
 
 def main() -> None:
     """Take all pictures."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(ROOT / "site"))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/"
     with sync_playwright() as playwright:
         path = shutil.which("chromium") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for code, folder in (("en", ""), ("ja", "ja/")):
             size = {"width": 1200, "height": 630}
             page = browser.new_page(viewport=size, reduced_motion="reduce", color_scheme="light")
-            page.goto((ROOT / "site" / folder / "index.html").as_uri())
-            page.add_style_tag(content=".top{visibility:hidden}body{margin-top:-1.6rem}")
+            page.goto(address + folder)
+            page.add_style_tag(content=".md-header{visibility:hidden}.md-container{margin-top:-1.6rem}")
             page.wait_for_timeout(300)
             save(page, f"card.{code}.png")
         page = browser.new_page(viewport={"width": 1440, "height": 960}, reduced_motion="reduce", color_scheme="light")
-        page.goto((ROOT / "site" / "adam_fp16" / "index.html").as_uri())
-        page.evaluate("document.getElementById('AdamFP16').scrollIntoView()")
+        page.goto(f"{address}adam/#Adam.get_mv")
+        page.evaluate("document.querySelector('.chip.y2').click()")
         page.wait_for_timeout(300)
         save(page, "readme.webp", quality=80)
         browser.close()
