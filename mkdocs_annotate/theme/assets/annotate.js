@@ -72,10 +72,10 @@
   on(large, "close", () => opener.focus())
 
   // What scrolls inside itself can be scrolled with the keyboard
-  const reach = () => all(".book pre:not([tabindex]), .katex-display, .wide, .page table").forEach((el) => {
+  const reach = () => all(".book pre:not([tabindex]), .katex-display, .wide, .md-typeset__scrollwrap").forEach((el) => {
     if (el.scrollWidth > el.clientWidth) el.tabIndex = 0
   })
-  reach()
+  on(window, "load", reach)  // by then Material has put tables into boxes
   on(window, "resize", reach)
 
   on(document, "keydown", (e) => {
