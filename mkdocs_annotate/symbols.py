@@ -117,6 +117,7 @@ _OPAQUE = re.compile(
 _DIMENSION = re.compile(r"\s*(?:\[[^]]*\]|-?[\d.]+\s*(?:em|ex|mu|pt|mm|cm|in|px|sp|bp))")
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _ALONE = re.compile(r"(?:^|[-=+({\[,;&|<>*/]|\\[,;:! \\])\s*\Z")
+_SECOND = re.compile(r"\\(?:[dtc]?frac|[dt]?binom|(?:over|under)set|stackrel)\s*[^\s{\\]\s*\Z")
 _INDEX = re.compile(r"(?:[A-Za-z0-9]|[-+,\s]|\\tau(?![a-z]))*")
 _RUNNING = re.compile(r"(?=.*[A-Za-z])" + _INDEX.pattern)
 
@@ -149,8 +150,9 @@ def tag_tex(tex: str, symbols: Sequence[Symbol]) -> str:
         elif slot := next((slot for wanted, slot in listed if _matches(wanted, atom)), 0):
             end = atom.end
             marked = f"\\htmlClass{{sym y{slot}}}{{{tex[position:end]}}}"
-            # As an argument without braces of its own (`x^S`, `\frac1S`) it needs some.
-            result.append(marked if _ALONE.search(tex, 0, position) else f"{{{marked}}}")
+            # As an argument without braces of its own (`x^S`, `\frac1S`, `\frac+S`) it needs some.
+            alone = _ALONE.search(tex, 0, position) and not _SECOND.search(tex, 0, position)
+            result.append(marked if alone else f"{{{marked}}}")
         else:
             end = atom.nucleus_end
             result.append(tex[position:end])

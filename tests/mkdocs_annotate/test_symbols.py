@@ -88,6 +88,7 @@ def test_a_symbol_listed_twice_is_refused() -> None:
         (r"m_{max}, \beta_2, \hat S, \bar m_t, \mathcal{S}", []),
         (r"\max(S), \text{S and m}, \mathrm{fp32}, \operatorname*{argmS}", [("y7", "S")]),
         (r"x^S \frac1S \sqrt S \frac S m", [("y7", "S"), ("y7", "S"), ("y7", "S"), ("y7", "S"), ("y1", "m")]),
+        (r"\frac+S \binom 1 m", [("y7", "S"), ("y1", "m")]),
         (r"a \\[2em] b \kern1em c \hspace{1em} \begin{array}{ccS}S\end{array}", [("y7", "S")]),
         (r"\tilde v_t \tilde{v}", [("y8", r"\tilde v_t"), ("y8", r"\tilde{v}")]),
         ("a % S and m\n S", [("y7", "S")]),
