@@ -17,11 +17,11 @@ def unbroken(html: str) -> str:
     found: list[tuple[int, int, int]] = []
     for tag in _TAG.finditer(html):
         if not tag[1]:
-            open_tags.append(tag)
+            open_tags += [tag] * (not tag[3].endswith("/"))
             continue
-        first = open_tags.pop()
+        first = open_tags.pop() if open_tags else tag
         mark = _CLOSING.match(html, tag.end())
-        if mark and _is_one(first, html[first.end() : tag.start()]):
+        if mark and first[2] == tag[2] and _is_one(first, html[first.end() : tag.start()]):
             found.append((first.start(), tag.end(), mark.end()))
     parts, done = [], 0
     for start, end, after in found:
