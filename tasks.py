@@ -84,6 +84,7 @@ def environment(setup: Setup) -> dict[str, str]:
     env["VIRTUAL_ENV"] = str(venv)
     env["PATH"] = os.pathsep.join([str(programs(venv)), env.get("PATH", os.defpath)])
     env.pop("PYTHONHOME", None)
+    env.setdefault("NO_MKDOCS_2_WARNING", "1")  # Material's word about its successor, ten lines at every build
     if not setup.honours_constraint:
         env.pop("PIP_CONSTRAINT", None)
     return env

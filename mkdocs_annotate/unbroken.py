@@ -19,9 +19,9 @@ def unbroken(html: str) -> str:
         if not tag[1]:
             open_tags += [tag] * (not tag[3].endswith("/"))
             continue
-        first = open_tags.pop() if open_tags else tag
+        first = open_tags.pop() if open_tags else None
         mark = _CLOSING.match(html, tag.end())
-        if mark and first[2] == tag[2] and _is_one(first, html[first.end() : tag.start()]):
+        if mark and first and first[2] == tag[2] and _is_one(first, html[first.end() : tag.start()]):
             found.append((first.start(), tag.end(), mark.end()))
     parts, done = [], 0
     for start, end, after in found:
