@@ -117,7 +117,7 @@ _OPAQUE = re.compile(
 _DIMENSION = re.compile(r"\s*(?:\[[^]]*\]|-?[\d.]+\s*(?:em|ex|mu|pt|mm|cm|in|px|sp|bp))")
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _ALONE = re.compile(r"(?:^|[-=+({\[,;&|<>*/]|\\[,;:! \\])\s*\Z")
-_SECOND = re.compile(r"\\(?:[dtc]?frac|[dt]?binom|(?:over|under)set|stackrel)\s*[^\s{\\]\s*\Z")
+_SECOND = re.compile(r"\\(?:[dtc]?frac|[dt]?binom|(?:over|under)set|stackrel)\s*(?:\\[^A-Za-z]|[^\s{\\])\s*\Z")
 _INDEX = re.compile(r"(?:[A-Za-z0-9]|[-+,\s]|\\tau(?![a-z]))*")
 _RUNNING = re.compile(r"(?=.*[A-Za-z])" + _INDEX.pattern)
 

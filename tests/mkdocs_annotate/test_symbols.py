@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mkdocs_annotate.equations import Katex, TexError
@@ -88,7 +88,7 @@ def test_a_symbol_listed_twice_is_refused() -> None:
         (r"m_{max}, \beta_2, \hat S, \bar m_t, \mathcal{S}", []),
         (r"\max(S), \text{S and m}, \mathrm{fp32}, \operatorname*{argmS}", [("y7", "S")]),
         (r"x^S \frac1S \sqrt S \frac S m", [("y7", "S"), ("y7", "S"), ("y7", "S"), ("y7", "S"), ("y1", "m")]),
-        (r"\frac+S \binom 1 m", [("y7", "S"), ("y1", "m")]),
+        (r"\frac+S \binom \, m", [("y7", "S"), ("y1", "m")]),
         (r"a \\[2em] b \kern1em c \hspace{1em} \begin{array}{ccS}S\end{array}", [("y7", "S")]),
         (r"\tilde v_t \tilde{v}", [("y8", r"\tilde v_t"), ("y8", r"\tilde{v}")]),
         ("a % S and m\n S", [("y7", "S")]),
@@ -116,6 +116,8 @@ PARTS = [
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=12))
+@example(["\\frac", "+", "m_t"])
+@example(["\\frac", "\\\\", "m_t"])
 @settings(deadline=None, max_examples=150)
 def test_whatever_katex_sets_it_sets_with_the_symbols_marked(katex: Katex, parts: list[str]) -> None:
     tex = " ".join(parts)
