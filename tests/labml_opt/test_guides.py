@@ -162,4 +162,5 @@ def test_fp32_gradients_take_two_bytes_more_between_unscale_and_step() -> None:
     assert param.grad is not None
     before = param.grad.nbytes
     scaler.unscale_(optimizer)
-    assert param.grad is not None and param.grad.nbytes - before == 2 * param.numel()
+    assert param.grad is not None
+    assert param.grad.nbytes - before == 2 * param.numel()
