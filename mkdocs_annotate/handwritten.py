@@ -1,13 +1,17 @@
-"""Hand-written pages: their equations are set as on annotated pages, before and after Markdown."""
+"""Hand-written pages: their equations and line breaks are set as on annotated pages, before and after Markdown."""
 
 from __future__ import annotations
 
 import html
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from .equations import Equation, EquationError, Katex, TexError, put_back, take_out
+from .prose import joined
+
+_LITERAL = re.compile(r"(<pre\b.*?</pre>)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,9 @@ class Handwritten:
                 say(str(EquationError(self.path, number, column + 1, error.message, equation.tex)))
                 return f"<code>{html.escape(equation.tex)}</code>"
 
-        return put_back(made, self.equations, render)
+        parts = _LITERAL.split(made)
+        parts[::2] = [joined(part) for part in parts[::2]]
+        return put_back("".join(parts), self.equations, render)
 
 
 def read(markdown: str, source: str, path: str) -> Handwritten:

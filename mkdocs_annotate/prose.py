@@ -345,7 +345,7 @@ _BREAK = re.compile(rf"([^\s<>])({_TAGS})[ \t]*\n[ \t]*(?=({_TAGS})([^\s<>]))")
 _WIDE = re.compile(f"[{CJK}]")
 
 
-def _joined(made: str) -> str:
+def joined(made: str) -> str:
     """Join the lines of paragraphs: a break beside a Chinese or Japanese character is nothing."""
 
     def join(match: re.Match[str]) -> str:
@@ -387,7 +387,7 @@ class _Text:
         md = _markdown()
         md.reset()
         md.annotated = self  # type: ignore[attr-defined]
-        made = _joined(md.convert(_normal("".join(parts))))
+        made = joined(md.convert(_normal("".join(parts))))
         made = made.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
         while OPEN in made:  # a caption may hold an equation
             made = fill(made, lambda number, literally: self._inserts[number])
