@@ -209,6 +209,14 @@ def test_without_katex_one_sentence_says_what_to_run(spoilt):
     assert "Traceback" not in done.stderr
 
 
+def test_another_theme_than_material_is_refused_with_a_sentence(spoilt):
+    edit(spoilt / "mkdocs.yml", "  name: material\n", "  name: mkdocs\n")
+    done, _ = build(spoilt)
+    assert done.returncode != 0
+    assert "annotate stands on MkDocs Material: write `theme: {name: material}`" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_copy_that_is_spoilt_is_whole(tmp_path):
     """So that the tests above fail for their own reasons."""
     done, site = build(copy_of_project(tmp_path), "--strict")

@@ -232,10 +232,12 @@ def test_dark_is_dark_and_is_remembered_in_every_language(reader):
     assert brightness(page) < 150
 
 
-@pytest.mark.parametrize("reader", [{"color_scheme": "dark"}], indirect=True)
+WITHOUT_SCRIPTS = {"color_scheme": "dark", "java_script_enabled": False}
+
+
+@pytest.mark.parametrize("reader", [{"color_scheme": "dark"}, WITHOUT_SCRIPTS], indirect=True)
 def test_the_system_decides_about_dark_until_the_reader_does(reader):
     page = reader.open("")
-    assert page.evaluate("getComputedStyle(document.body).colorScheme") == "dark"
     assert brightness(page) < 150
 
 
@@ -272,7 +274,7 @@ def test_an_equation_is_set_once_and_stays_after_back(reader):
 @pytest.mark.parametrize("name", EVERY_PAGE)
 def test_no_page_scrolls_sideways(reader, name):
     page = reader.open(name)
-    for width in (360, 390, 768, 1280, 1440, 1920):
+    for width in (360, 390, 768, 1280, 1366, 1440, 1536, 1600, 1920):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= width, width
 
