@@ -26,13 +26,12 @@ FP32 master: five such steps add up, and the FP16 weight has moved by two number
 this page.](figures/adam_fp16.svg)
 
 ```symbols
-g_t           | grad          | gradient of the loss | FP32         | y1
-m_t           | m, exp_avg    | first moment         | FP32         | y2
-v_t           | v, exp_avg_sq | second moment        | FP32         | y3
-\theta^{16}_t | param         | the model's weights  | FP16 or BF16 | y4
-\theta^{32}_t | master        | master weights       | FP32         | y5
-\alpha        | lr            | learning rate        | number       | y6
-S             | scale         | loss scale           | FP32         | y7
+g_t           | grad      | gradient of the loss    | FP32         | y1
+\theta^{16}_t | param     | the model's weights     | FP16 or BF16 | y4
+\theta^{32}_t | master    | master weights          | FP32         | y5
+\alpha        | lr        | learning rate           | number       | y6
+S             | scale     | loss scale              | FP32         | y7
+S_{\min}      | min_scale | floor of the loss scale | number       | y8
 ```
 
 ## Three places where half precision breaks
@@ -163,7 +162,7 @@ class MasterWeights(GenericAdaptiveOptimizer):
         return master
 
     @staticmethod
-    def _follow(master: Tensor, param: Tensor, capturable: bool = False) -> None:
+    def _follow(master: Tensor, param: Tensor, capturable: bool) -> None:
         # **Weights changed from outside win.** Loading a model, swapping in an average, clamping: all of them
         # write to $\theta^{16}$, and none of them knows of a master. Without this check the next step would
         # write the old master back, and the loaded weights would be gone. If $\theta^{16}$ is still the rounded
@@ -204,9 +203,10 @@ class MasterWeights(GenericAdaptiveOptimizer):
         Every step looks by itself. Call this when `master_params()` must be right before the next step, for
         instance to save an average right after loading other weights.
         """
-        for param, state in self.state.items():
-            if "master" in state and param.dtype in HALF:
-                self._follow(state["master"], param)
+        for group in self.param_groups:
+            for param in group["params"]:
+                if "master" in self.state.get(param, {}):
+                    self.weights_to_update(self.state[param], group, param)
 
 
 class AdamFP16(MasterWeights, Adam):
