@@ -194,6 +194,7 @@ def test_master_params_come_in_the_order_of_the_parameters_and_in_float32():
 def test_master_params_before_the_first_step_are_the_parameters_values_in_float32():
     param = random_parameter(4, dtype=torch.float16)
     a = AdamFP16([param])
+    assert master(a).dtype is torch.float32
     assert torch.equal(master(a), param.detach().float())
 
 

@@ -678,16 +678,45 @@ def test_masters_come_back_into_a_model_that_was_turned_to_float32(saved_as):
     assert torch.equal(full.detach(), kept)
 
 
-def test_a_model_turned_to_float32_in_mid_run_goes_on_from_its_masters():
+def turned_to_float32() -> tuple[nn.Linear, AdamFP16, torch.Tensor]:
+    """A half model after some steps, made float32, its optimizer, and a copy of its masters."""
     model = nn.Linear(4, 4, bias=False).half()
-    a = AdamFP16(model.parameters(), lr=1e-4)
-    feed(a, model.weight, [torch.ones(4, 4)] * 5)
-    kept = next(iter(a.master_params())).clone()
+    optimizer = AdamFP16(model.parameters(), lr=1e-4)
+    feed(optimizer, model.weight, [torch.ones(4, 4)] * 5)
+    kept = next(iter(optimizer.master_params())).clone()
     model.float()
     model.weight.grad = None
-    a.param_groups[0]["lr"] = 0.0
-    feed(a, model.weight, [torch.ones(4, 4)])
+    return model, optimizer, kept
+
+
+def test_a_model_turned_to_float32_in_mid_run_goes_on_from_its_masters():
+    model, optimizer, kept = turned_to_float32()
+    optimizer.param_groups[0]["lr"] = 0.0
+    feed(optimizer, model.weight, [torch.ones(4, 4)])
     assert torch.equal(model.weight.detach(), kept)
+
+
+def test_a_model_turned_to_float32_takes_its_masters_over_only_once():
+    model, optimizer, kept = turned_to_float32()
+    optimizer.param_groups[0]["lr"] = 1e-6
+    feed(optimizer, model.weight, [torch.ones(4, 4)] * 10)
+    assert torch.all(model.weight < kept - 5e-6)
+
+
+def test_resync_of_a_model_turned_to_float32_loses_no_bit_of_its_masters():
+    model, optimizer, kept = turned_to_float32()
+    optimizer.resync()
+    optimizer.param_groups[0]["lr"] = 0.0
+    feed(optimizer, model.weight, [torch.ones(4, 4)])
+    assert torch.equal(model.weight.detach(), kept)
+
+
+def test_masters_of_a_model_turned_to_float32_and_changed_are_the_changed_weights_after_resync():
+    model, optimizer, _ = turned_to_float32()
+    with torch.no_grad():
+        model.weight.fill_(3.0)
+    optimizer.resync()
+    assert torch.equal(next(iter(optimizer.master_params())), torch.full((4, 4), 3.0))
 
 
 def test_a_scaler_saved_with_the_optimizer_makes_the_whole_run_resume():

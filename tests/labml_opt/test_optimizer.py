@@ -492,6 +492,13 @@ def test_the_callers_group_is_left_as_it_was(where, settings):
     assert group == kept
 
 
+def test_a_group_whose_parameters_cannot_be_trained_is_not_added():
+    a = Adam([parameter([1.0])])
+    with pytest.raises(TypeError, match=r"parameter 1 .*int64"):
+        a.add_param_group({"params": [parameter([1.0]), nn.Parameter(torch.tensor([1]), requires_grad=False)]})
+    assert len(a.param_groups) == 1
+
+
 def test_two_optimizers_made_with_defaults_do_not_share_their_settings():
     a, b = Adam([parameter([1.0])]), Adam([parameter([1.0])])
     a.defaults["lr"] = a.param_groups[0]["lr"] = 7.0
