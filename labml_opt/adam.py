@@ -38,8 +38,10 @@ why one value works for layers whose gradients differ by orders of magnitude.
 
 ## How far a step can go
 
-By the Cauchy-Schwarz inequality, applied to the two sums that $m_t$ and $v_t$ are, no gradients at all can take
-a step longer than
+Both moments are weighted sums of the past (`bias_correction` below writes one out). By the Cauchy-Schwarz
+inequality
+$$\Big\lvert\sum \beta_1^i\, g_{t-i}\Big\rvert \le \sqrt{\sum (\beta_1^2 / \beta_2)^i}\; \sqrt{\sum \beta_2^i\, g_{t-i}^2}$$
+and the last root is $\sqrt{v_t}$ but for a constant. So no gradients at all can take a step longer than
 $$\lvert\theta_t - \theta_{t-1}\rvert \le \alpha\, \frac{1 - \beta_1}{\sqrt{(1 - \beta_2)\,(1 - \beta_1^2 / \beta_2)}}$$
 once the corrections have faded, provided that $\beta_1^2 < \beta_2$. With $\beta_1 = 0.9$ and $\beta_2 = 0.999$
 that is $7.27\,\alpha$, reached by gradients that grow by the factor $\beta_2 / \beta_1$ from step to step. The
@@ -105,7 +107,8 @@ class Adam(GenericAdaptiveOptimizer):
         * `betas` is $(\beta_1, \beta_2)$, each in $[0, 1)$
         * `eps` is $\epsilon \ge 0$, or $\hat\epsilon$ with `optimized_update`
         * `weight_decay` is a `WeightDecay`, or a number that means `WeightDecay(number)`
-        * `optimized_update` chooses the order of operations in `adam_update` below
+        * `optimized_update` chooses the order of operations in `adam_update` below; `False` is the formula at
+          the head of this page
         * `defaults` holds settings of classes that extend this one
         * `options` are those of the base class: `maximize`, `capturable`, `unscale_in_step`
 
@@ -150,7 +153,7 @@ class Adam(GenericAdaptiveOptimizer):
         # $$m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t$$
         #
         # A running mean of the gradient. With $\beta_1 = 0.9$ the past loses half its weight every 7 steps, so
-        # one odd mini-batch bends the direction by a tenth and is soon forgotten.
+        # one odd mini-batch has a tenth of the say and is soon forgotten.
         m.lerp_(grad, 1 - beta1)
 
         # $$v_t = \beta_2 v_{t-1} + (1 - \beta_2)\, g_t^2$$
@@ -191,8 +194,8 @@ class Adam(GenericAdaptiveOptimizer):
         # **The order of the paper**, and of `torch.optim.Adam`.
         # $$\theta_t = \theta_{t-1} - \alpha\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon}$$
         #
-        # $\epsilon$ stands outside the root and after the correction. All it has to do is to keep a weight that
-        # never saw a gradient at $0 / \epsilon = 0$.
+        # $\epsilon$ stands outside the root and after the correction. Where it is tiny, all it has to do is to keep
+        # a weight that never saw a gradient at $0 / \epsilon = 0$.
         else:
             denominator = v.sqrt().div_(correction2**0.5).add_(group["eps"])
             step_size = group["lr"] / correction1

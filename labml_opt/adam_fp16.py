@@ -15,11 +15,10 @@ $$\begin{aligned}
 \end{aligned}$$
 
 **Use it when** weights and gradients should both be FP16 or BF16, above all in fine-tuning with a learning rate
-of $10^{-4}$ or less.
+of $10^{-4}$ or less. With BF16 leave out the loss scaler.
 
-**Don't when** FP32 weights under `torch.autocast` train fast enough: they are simpler, and between steps they
-need the same 16 bytes a parameter. Where the hardware has BF16, use BF16 parameters with this optimizer and
-leave out the loss scaler.
+**Don't when** FP32 weights under `torch.autocast` train fast enough: they are simpler and need no more memory,
+16 bytes a parameter while gradients are there.
 
 ![Above, FP16 alone: a step of 2·10⁻⁵ from 0.070007 ends between two numbers and is rounded back. Below, with an
 FP32 master: five such steps add up, and the FP16 weight has moved by two numbers. Computed with the classes on
@@ -88,19 +87,19 @@ script](guides/half_precision.md) says what else has to change.
 
 For each parameter 2 bytes of weights, 2 of gradients, and 12 of optimizer state: master and two moments.
 Between `unscale_` and the end of the step the gradient is FP32 and takes 2 bytes more. FP32 weights under
-`torch.autocast` take 4, 4 and 8, which is 16 as well ([measured](guides/half_precision.md#three-recipes)). What
-is saved is not memory between steps but traffic: weights and gradients of half the size in forward and backward
-pass, no FP16 copies of the weights that autocast makes, and half the volume when gradients are exchanged
-between machines. What it costs is a look at each weight per step, whether it was changed from outside; on a GPU
-that look waits for the device, unless `capturable=True`.
+`torch.autocast` take 4, 4 and 8, which is 16 as well ([measured](guides/half_precision.md#three-recipes)).
+Between steps, with the gradients dropped, it is 14 here and 12 there. What is saved is not memory but traffic:
+weights and gradients of half the size in forward and backward pass, no FP16 copies of the weights that autocast
+makes, and half the volume when gradients are exchanged between machines. In return each step looks at every
+weight, whether it was changed from outside; on a GPU the host waits for that look, unless `capturable=True`.
 
 ## The resume trap
 
 `torch.optim.Optimizer.load_state_dict` casts each tensor of the state to the dtype of its parameter. For FP16
-parameters it makes FP16 of the FP32 moments: a second moment of $10^{-12}$ becomes 0, and the first step after
-resuming divides by $\epsilon$ alone, which makes it infinite. The base class here [loads bit for
-bit](optimizer.md#GenericAdaptiveOptimizer.load_state_dict), and the guide [Resume without losing a
-bit](guides/resume.md) shows all that belongs in a checkpoint.
+parameters it makes FP16 of the FP32 moments: a second moment of $10^{-12}$ becomes 0, and so does $\epsilon$,
+be it $10^{-8}$ or $10^{-16}$: the first step after resuming divides by 0, and the weights become infinite or
+NaN. The base class here [loads bit for bit](optimizer.md#GenericAdaptiveOptimizer.load_state_dict), and the
+guide [Resume without losing a bit](guides/resume.md) shows all that belongs in a checkpoint.
 """
 
 from __future__ import annotations
@@ -121,7 +120,8 @@ from labml_opt.optimizer import HALF, GenericAdaptiveOptimizer, Group, State
 
 class MasterWeights(GenericAdaptiveOptimizer):
     r"""
-    **Half-precision weights with an FP32 original**, for any optimizer of this package, and for yours:
+    **Half-precision weights with an FP32 original**, for any optimizer of this package, and for yours if it
+    extends [GenericAdaptiveOptimizer](optimizer.md#an-optimizer-of-your-own):
 
     ```python
     class MyOptimizerFP16(MasterWeights, MyOptimizer):
@@ -142,7 +142,7 @@ class MasterWeights(GenericAdaptiveOptimizer):
         """
         # A parameter in FP32 is its own master. One that was in half precision before, in a model that has been
         # turned to FP32, gets the bits back that its master had kept. Whether it was FP16 or BF16 isn't known
-        # any more.
+        # any more, so both roundings are tried.
         if param.dtype not in HALF:
             kept = state.pop("master", None)
             if kept is not None:
@@ -177,7 +177,7 @@ class MasterWeights(GenericAdaptiveOptimizer):
         # \end{cases}$$
         #
         # Only where the two differ is the master copied from the parameter. Elsewhere it keeps the bits that
-        # the rounding hides.
+        # the rounding hides. Moments and step counts stay as they were.
         master.copy_(torch.where(rounded == param, master, param.float()))
 
     def master_params(self) -> Iterator[Tensor]:
@@ -234,8 +234,9 @@ class AdamWarmupCosineDecayFP16(MasterWeights, AdamWarmupCosineDecay):
 
 class GradScalerFP16(torch.amp.GradScaler):
     r"""
-    **A loss scaler that takes FP16 gradients.** It is `torch.amp.GradScaler` in every other respect: `scale`,
-    `unscale_`, `step`, `update`, `state_dict`.
+    **A loss scaler that takes FP16 gradients.** It is used like `torch.amp.GradScaler`: `scale`, `unscale_`,
+    `step`, `update`, `state_dict`. Two things differ: after a step the gradients that were brought to FP32 are
+    gone, and the scale has a floor.
 
     The stock scaler answers FP16 gradients with *"Attempting to unscale FP16 gradients."*, and it is right to.
     Divided in FP16, those under $2^{-25}$ would be 0 again, and the scaling would have been for nothing. What
@@ -259,7 +260,7 @@ class GradScalerFP16(torch.amp.GradScaler):
     ) -> None:
         r"""
         * `device` is `"cuda"`, `"cpu"`, ...; by default CUDA if there is one, else the CPU. A number in this
-          place is `init_scale`, as it was in older scalers
+          place is `init_scale`, as it was in `torch.cuda.amp.GradScaler`
         * `init_scale` is $S$ at the start, $2^{16}$ by default
         * `growth_factor` multiplies $S$ after `growth_interval` steps without an overflow
         * `backoff_factor` multiplies $S$ after an overflow
@@ -310,8 +311,8 @@ class GradScalerFP16(torch.amp.GradScaler):
         Until the end of the step `param.grad` holds $g_t$ in FP32, unscaled, and whatever reads or changes it
         there counts: `torch.nn.utils.clip_grad_norm_`, a hook, your own code.
 
-        Raises `RuntimeError` when it is called twice before `update`, `ValueError` for FP16 gradients of other
-        optimizers.
+        Raises `RuntimeError` when it is called twice before `update`, `ValueError` for FP16 gradients of
+        optimizers from elsewhere.
         """
         if not self.is_enabled():
             return
@@ -325,8 +326,9 @@ class GradScalerFP16(torch.amp.GradScaler):
                     # $$\nabla^{32} = \mathrm{fp32}\big(S\,\nabla f(\theta^{16}_{t-1})\big)$$
                     #
                     # A tensor's gradient has the tensor's dtype, unless `grad_dtype` says otherwise. With it
-                    # the FP32 gradient can live where everybody looks for a gradient. A table beside it would
-                    # be invisible to `clip_grad_norm_`, which would clip numbers that no optimizer reads.
+                    # the FP32 gradient can live where everybody looks for a gradient. With a table beside it,
+                    # `clip_grad_norm_` would clip `param.grad` and the optimizer would read the table: no
+                    # clipping at all.
                     grad, param.grad = param.grad, None
                     param.grad_dtype = torch.float32
                     param.grad = grad.float()

@@ -28,11 +28,11 @@ t      | t      | steps taken, the first one is 1 | steps | y8
 ## Why start small
 
 At $t = 1$ Adam's quotient is exactly $\pm 1$: each weight moves by the full rate, in a direction that a single
-mini-batch chose. At $t = 10$ the divisor is a mean over ten gradients, still with a large variance, and some
-weights get a divisor that is far too small by mere chance. Steps that are too long at the beginning bring a
-network into a region that it may never leave. With $\beta_2 = 0.999$ the mean needs several hundred gradients
-to settle; a warm-up of about $2 / (1 - \beta_2) = 2000$ steps, which the second paper recommends as a rule,
-keeps the steps short until then.
+mini-batch chose. At $t = 10$ the divisor comes from a mean over ten squared gradients, still with a large
+variance, and some weights get a divisor that is far too small by mere chance. Steps that are too long at the
+beginning bring a network into a region that it may never leave. With $\beta_2 = 0.999$ the mean needs several
+hundred gradients to settle; a warm-up of about $2 / (1 - \beta_2) = 2000$ steps, which the second paper
+recommends as a rule, keeps the steps short until then.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class AdamWarmup(AMSGrad):
         """
         * `group` is a parameter group; each may have a warm-up of its own
 
-        Raises `ValueError` or `TypeError` for a `warmup` that is negative or never ends.
+        Raises `ValueError` or `TypeError` for a `warmup` that is negative, infinite or NaN.
         """
         super().check_settings(group)
         check_number("warmup", group["warmup"], "at least 0 and finite", lambda x: 0 <= x < math.inf)

@@ -113,12 +113,12 @@ class AMSGrad(Adam):
         #
         # The maximum is taken of $v_t$ as it is, before the bias correction, and the correction is applied to
         # the result. `torch.optim` does the same; a maximum of corrected values would be another optimizer.
-        # What the large gradient left behind stays: $\tilde v_t$ never falls, so once the correction has faded,
-        # after some $3 / (1 - \beta_2)$ steps, the divisor can't shrink again. On that property the proof of
-        # the paper rests. The proof itself also wants a rate that falls like $1 / \sqrt t$, and knows no
-        # correction.
+        # What the large gradient left behind stays: $\tilde v_t$ never falls, so after some $3 / (1 - \beta_2)$
+        # steps, when the correction has all but faded, the divisor can shrink by 2.5% at most, and in the end
+        # not at all. On that property the proof of the paper rests. The proof itself also wants a rate that
+        # falls like $1 / \sqrt t$, and knows no correction.
         #
-        # Returned in the place of $v_t$, so that the update stays Adam's.
+        # $\tilde v_t$ is returned in the place of $v_t$, so that the update stays Adam's.
         v_max: Tensor = state["max_exp_avg_sq"]
         torch.maximum(v_max, v, out=v_max)
         return m, v_max

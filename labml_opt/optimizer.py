@@ -59,7 +59,8 @@ class Momentum(GenericAdaptiveOptimizer):
 ```
 
 It has parameter groups, closures, hooks and checkpoints, and with
-`class MomentumFP16(MasterWeights, Momentum): pass` it trains FP16 weights. [Adam](adam.md) is the next one.
+`class MomentumFP16(MasterWeights, Momentum): pass` it trains FP16 weights. [Adam](adam.md), on the next page,
+is made in the same way.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class WeightDecay:
     * `weight_decouple` says where: on the weights (`True`) or through the gradient (`False`, $L_2$
       regularization)
     * `absolute` takes $\lambda$ itself as the share that a decoupled step removes, rather than
-      $\alpha_t \lambda$
+      $\alpha_t \lambda$; a schedule then doesn't lower the decay
 
     Raises `ValueError` when $\lambda$ is negative or NaN, `TypeError` when it is not a number at all.
     Optimizers take a plain number, too: `weight_decay=0.1` is `WeightDecay(0.1)`. Paper: [arXiv
@@ -317,10 +318,10 @@ class GenericAdaptiveOptimizer(Optimizer):
 
     def get_last_lr(self) -> list[float | Tensor]:
         """
-        Return the rate of the last step, one per group, as the groups' present settings give it.
+        Return the schedule's rate at the last step, one per group, computed from the groups' present settings.
 
-        Before the first step it is the rate that step will use. A scheduler of torch that has set `lr` for the
-        next step since then is already in it.
+        Before the first step it is the rate of step 1. If a scheduler of torch has changed `lr` since the last
+        step, that step used another rate.
         """
         return [self.get_lr({"step": group["t"] or 1}, group) for group in self.param_groups]
 
@@ -478,10 +479,10 @@ class GenericAdaptiveOptimizer(Optimizer):
 
         `torch.optim.Optimizer` casts every tensor of the state to the dtype of its parameter. For a
         half-precision parameter that makes FP16 of FP32 averages: a second moment under $3 \times 10^{-8}$
-        becomes 0, and the next step divides by $\epsilon$ alone. So torch is handed the groups, and the state
-        is put in place here, at its own precision.
+        becomes 0, $\epsilon$ is 0 in FP16 as well, and the next step divides by 0. So torch is handed the
+        groups, and the state is put in place here, at its own precision.
 
-        * `state_dict` is a checkpoint of this class, of the same class without master weights, of
+        * `state_dict` is a checkpoint of this class, of its counterpart without master weights, of
           `torch.optim.Adam` or `AdamW`, or of labml_nn's optimizers. Settings in the checkpoint replace those
           of the constructor; what it doesn't name stays.
 
