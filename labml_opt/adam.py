@@ -40,7 +40,8 @@ why one value works for layers whose gradients differ by orders of magnitude.
 
 Both moments are weighted sums of the past (`bias_correction` below writes one out). By the Cauchy-Schwarz
 inequality
-$$\Big\lvert\sum \beta_1^i\, g_{t-i}\Big\rvert \le \sqrt{\sum (\beta_1^2 / \beta_2)^i}\; \sqrt{\sum \beta_2^i\, g_{t-i}^2}$$
+$$\Big\lvert\sum \beta_1^i\, g_{t-i}\Big\rvert
+\le \sqrt{\sum (\beta_1^2 / \beta_2)^i}\; \sqrt{\sum \beta_2^i\, g_{t-i}^2}$$
 and the last root is $\sqrt{v_t}$ but for a constant. So no gradients at all can take a step longer than
 $$\lvert\theta_t - \theta_{t-1}\rvert \le \alpha\, \frac{1 - \beta_1}{\sqrt{(1 - \beta_2)\,(1 - \beta_1^2 / \beta_2)}}$$
 once the corrections have faded, provided that $\beta_1^2 < \beta_2$. With $\beta_1 = 0.9$ and $\beta_2 = 0.999$
