@@ -198,6 +198,16 @@ def test_two_groups_count_each_step_once():
     assert [group["t"].item() for group in optimizer.param_groups] == [3.0, 3.0]
 
 
+def test_switched_off_by_hand_the_count_is_a_number_again():
+    param = parameter([0.0], torch.float32)
+    optimizer = AdamWarmup([param], lr=1.0, warmup=10, capturable=True)
+    feed(optimizer, param, [1.0] * 4)
+    optimizer.param_groups[0]["capturable"] = False
+    feed(optimizer, param, [1.0])
+    assert type(optimizer.param_groups[0]["t"]) is int
+    assert optimizer.get_last_lr() == [0.5]
+
+
 def test_a_learning_rate_tensor_stays_on_the_device_and_takes_effect_at_once(monkeypatch):
     param, rate = parameter([1.0], torch.float32), torch.tensor(0.25)
     optimizer = AdamFP16([param], lr=rate, capturable=True)
