@@ -124,6 +124,8 @@ class Catalogue:
             data = path.read_bytes()
         except FileNotFoundError:
             return cls(path, [], None)
+        except OSError as error:
+            raise CatalogueError(path, 1, f"the catalogue can't be read ({error.strerror}).") from None
         try:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:

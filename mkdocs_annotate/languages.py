@@ -6,6 +6,7 @@ index. So each language has a class of its own, made once, and its plugins live 
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -75,6 +76,10 @@ class Build:
         """Begin a build of all languages; `site_url` is None where the address is nobody's business."""
         if site_url == "":
             log.info("SITE_URL is not set: no canonical and hreflang links and no sitemap in this site.")
+        if not options.languages:
+            raise ConfigurationError("annotate needs a language: write `languages: {en: English}`, or leave it out.")
+        if (root / options.locale).is_file():
+            raise ConfigurationError(f"{options.locale} is a file: `locale` names the folder of the catalogues.")
         katex = Katex(root / options.npm / "katex", root / ".cache" / "katex.json")
         return cls(root, languages(options.languages), root / options.locale, katex, address_of(site_url))
 
@@ -173,6 +178,12 @@ def dress(config: MkDocsConfig, site: Site) -> None:
     theme = config.theme
     if theme.name != "material":
         raise ConfigurationError("annotate stands on MkDocs Material: write `theme: {name: material}` into mkdocs.yml.")
+    for language in site.labels:
+        if not any(Path(folder, f"partials/languages/{language.code}.html").is_file() for folder in theme.dirs):
+            raise ConfigurationError(
+                f"`languages` names {language.code}, a language that Material does not know: its codes are listed at "
+                "https://squidfunk.github.io/mkdocs-material/setup/changing-the-language/."
+            )
     theme.dirs.insert(1 if theme.custom_dir else 0, str(Path(__file__).with_name("theme")))
     theme["language"] = site.language.code
     theme["font"] = False  # nothing comes from another host, and annotate.css names its own faces
@@ -229,11 +240,38 @@ def add_files(files: Files, modules: Mapping[str, Path], npm: Path, config: MkDo
     # heads.py makes one that knows the languages. Before this, MkDocs would take the template for a file to be copied.
     config.theme.static_templates.discard("sitemap.xml")
     for uri, path in modules.items():
-        if files.get_file_from_path(uri):
-            raise PluginError(f"docs/{uri} and {path.as_posix()} would be the same page: rename one of them.")
+        if written := files.get_file_from_path(uri):
+            raise PluginError(_SAME_PAGE.format(_source(written), path.as_posix()))
         files.append(File.generated(config, uri, content=""))
     for target, content in assets(npm):
         files.append(File.generated(config, target, content=content))
+
+
+def refuse_overwriting(files: Files, modules: Mapping[str, Path], known: Sequence[Language]) -> None:
+    """Refuse two files that would be written to one place, and files in the folder of a further language."""
+    taken: dict[str, str] = {}
+    for file in files:
+        if not file.inclusion.is_excluded():
+            name = modules[file.src_uri].as_posix() if file.src_uri in modules else _source(file)
+            first = taken.setdefault(file.dest_uri, name)
+            if first != name:
+                raise PluginError(_SAME_PAGE.format(first, name))
+    for language in known[1:]:
+        for uri in [uri for uri in taken if uri.startswith(language.folder)]:
+            if twin := taken.get(uri.removeprefix(language.folder)):
+                raise PluginError(_SAME_PAGE.format(taken[uri], f"{twin} in the language {language.code}"))
+            raise PluginError(
+                f"{taken[uri]} would be written into {language.folder}, which holds only the pages of the language "
+                f"{language.code}: rename or move it."
+            )
+
+
+_SAME_PAGE = "{} and {} would be the same page: rename one of them."
+
+
+def _source(file: File) -> str:
+    """Return the path of a file as its author knows it."""
+    return Path(os.path.relpath(file.abs_src_path)).as_posix() if file.abs_src_path else file.src_uri
 
 
 def take_twins(files: Files, language: Language, known: Sequence[Language]) -> set[str]:

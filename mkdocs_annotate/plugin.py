@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
+from mkdocs.exceptions import ConfigurationError, PluginError
 from mkdocs.livereload import LiveReloadServer
 from mkdocs.plugins import BasePlugin, event_priority
 from mkdocs.structure.files import Files
@@ -22,7 +22,7 @@ from .equations import EquationError, KatexError
 from .page import AnnotatedPage, annotate
 from .rows import SourceError
 from .site import squeeze
-from .sources import pages
+from .sources import PackageError, pages
 
 
 class AnnotatePlugin(BasePlugin[languages.Options]):
@@ -46,7 +46,10 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         self.site = self.build.site(self.language, config, self.config)
         languages.dress(config, self.site)
         self.finder = search.prepare(config.plugins.get("material/search"), self.language.code)
-        self.modules = pages(self.root / self.config.package, self.config.exclude)
+        try:
+            self.modules = pages(self.root / self.config.package, self.config.exclude)
+        except PackageError as error:
+            raise ConfigurationError(str(error)) from None
         self.annotated: dict[str, AnnotatedPage] = {}
         self.handwritten: dict[str, handwritten.Handwritten] = {}
         self.translated: list[str] = []
@@ -57,6 +60,8 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         languages.add_files(files, self.modules, self.root / self.config.npm, config)
         if self.code:
             languages.share(files)
+        else:
+            languages.refuse_overwriting(files, self.modules, self.build.languages)
 
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> None:
         """Translate the titles that mkdocs.yml gives."""

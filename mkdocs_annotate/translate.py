@@ -21,7 +21,7 @@ import yaml
 from . import anchors, labels, page
 from .catalogue import Catalogue, CatalogueError, Message, update
 from .rows import SourceError
-from .sources import modules
+from .sources import PackageError, modules
 from .spans import Finding, TextKind, differences, prose
 
 COMMAND = "python -m mkdocs_annotate translate"
@@ -73,6 +73,10 @@ class Project:
         if "package" not in options:
             raise ProjectError(f"{config.as_posix()}: the plugin annotate with its option `package` is not there.")
         root = config.parent
+        if (root / options.get("locale", "locale")).is_file():
+            raise ProjectError(
+                f"{options.get('locale', 'locale')} is a file: `locale` names the folder of the catalogues."
+            )
         return cls(
             root=root,
             docs=root / settings.get("docs_dir", "docs"),
@@ -81,7 +85,7 @@ class Project:
             locale=root / options.get("locale", "locale"),
             anchors=root / options.get("anchors", "anchors.tsv"),
             npm=root / options.get("npm", "node_modules"),
-            languages=tuple(options.get("languages", {"en": "English"})),
+            languages=tuple(options.get("languages") or {"en": "English"}),
             nav=settings.get("nav"),
         )
 
@@ -96,7 +100,10 @@ class Project:
 
     def modules(self) -> dict[str, Path]:
         """Find the modules that are pages."""
-        return modules(self.package, self.exclude)
+        try:
+            return modules(self.package, self.exclude)
+        except PackageError as error:
+            raise ProjectError(str(error)) from None
 
     def handwritten(self) -> list[Path]:
         """List the hand-written pages in the default language."""
@@ -424,7 +431,8 @@ def check_japanese(project: Project, texts: Sequence[Text]) -> list[Problem]:
     try:
         from . import japanese
     except ModuleNotFoundError as error:
-        what = f"the checks of Japanese need {error.name}: `pip install mkdocs-annotate[japanese]`."
+        install = "`pip install './mkdocs_annotate[japanese]'` in the clone of its repository"
+        what = f"the checks of Japanese need {error.name}: {install}."
         raise ProjectError(what) from None
     table, exceptions = project.locale / "glossary-ja.tsv", project.locale / "glossary-ja-exceptions.tsv"
     config, cache = project.root / ".textlintrc.json", project.root / ".cache" / "textlint.json"

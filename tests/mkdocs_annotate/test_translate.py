@@ -288,7 +288,7 @@ def test_without_its_packages_the_check_says_what_to_install(whole: Project, mon
     monkeypatch.setitem(sys.modules, "sudachipy", None)
     monkeypatch.delitem(sys.modules, "mkdocs_annotate.japanese", raising=False)
     monkeypatch.delattr(mkdocs_annotate, "japanese", raising=False)
-    with pytest.raises(ProjectError, match="need sudachipy"):
+    with pytest.raises(ProjectError, match=r"need sudachipy: `pip install './mkdocs_annotate\[japanese\]'`"):
         check(whole)
 
 
