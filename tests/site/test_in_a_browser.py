@@ -217,6 +217,25 @@ def test_a_figure_opens_large_and_closes(reader):
     assert page.evaluate("document.activeElement.matches('a.zoom')")
 
 
+@pytest.mark.parametrize("reader", [{"viewport": {"width": 390, "height": 800}}], indirect=True)
+def test_no_figure_becomes_smaller_when_it_opens_large_on_a_narrow_screen(reader):
+    page = reader.open("adam_fp16/")
+    for width, height in ((390, 800), (800, 390), (1024, 768)):
+        page.set_viewport_size({"width": width, "height": height})
+        links = page.locator("a.zoom")
+        for number in range(links.count()):
+            link = links.nth(number)
+            small = link.locator("svg").bounding_box()
+            link.click(position={"x": 20, "y": 20})
+            large = page.locator("dialog.large svg").bounding_box()
+            assert large["width"] >= small["width"] - 0.1
+            assert large["height"] >= small["height"] - 0.1
+            if width < 960:
+                assert large["width"] >= width
+            assert page.locator("dialog.large button").bounding_box()["x"] < width
+            page.keyboard.press("Escape")
+
+
 def brightness(page) -> int:
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return sum(map(int, re.findall(r"\d+", paper)[:3]))

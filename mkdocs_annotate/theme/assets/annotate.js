@@ -64,6 +64,8 @@
     e.preventDefault()
     opener = link
     const figure = one("dialog.large figure"), caption = link.closest("figure")?.querySelector("figcaption")
+    const { width, height } = link.firstElementChild.getBoundingClientRect()
+    figure.style = `--w:${width}px;--h:${height}px`  // never smaller than in the page
     figure.replaceChildren(link.firstElementChild.cloneNode(true), caption ? caption.cloneNode(true) : "")
     all("[id]", figure).forEach((el) => el.removeAttribute("id"))
     large.showModal()
