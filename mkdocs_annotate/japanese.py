@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
@@ -356,8 +357,9 @@ def textlint(
         for number, found in zip(new, _run_textlint([texts[number] for number in new], config, npm, node), strict=True):
             known[keys[number]] = [[finding.offset, finding.message] for finding in found]
     if cache is not None and new:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        cache.write_text(json.dumps(dict(list(known.items())[-5000:]), ensure_ascii=False), encoding="utf-8")
+        with suppress(OSError):  # without a cache textlint reads the texts again
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            cache.write_text(json.dumps(dict(list(known.items())[-5000:]), ensure_ascii=False), encoding="utf-8")
     return [[Finding(offset, message) for offset, message in known[key]] for key in keys]
 
 

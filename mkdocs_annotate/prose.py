@@ -360,7 +360,7 @@ _PROLOG = re.compile(r"\A\ufeff?\s*(?:<\?xml.*?\?>|<!DOCTYPE[^>]*>|<!--.*?-->|\s
 
 @cache
 def _svg(path: Path, changed: int) -> str:
-    drawing = _PROLOG.sub("", path.read_text("utf-8")).strip()
+    drawing = _PROLOG.sub("", path.read_text("utf-8", errors="replace")).strip()
     return drawing.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1)  # HTML knows
 
 
@@ -446,6 +446,8 @@ class _Text:
                 f'<img src="{address}" alt="{html.escape(caption)}" loading="lazy">' if address else "", caption, True
             )
         name = target.removeprefix(f"{folder.name}/").removesuffix(".svg")
+        if name.startswith("/") or ".." in name.split("/"):
+            raise self.wrong_figure(target, f"the figure {target} is not inside {folder.as_posix()}; move it there.")
         candidates = [
             folder / f"{name}.{self.context.language}.svg",
             folder / f"{name}.svg",
@@ -453,10 +455,15 @@ class _Text:
         ]
         path = next((path for path in candidates if path.is_file()), None)
         if path is None:
-            line, column = self.where.locate(max(0, self.markdown.find(target)))
             wanted = f"{name}.{self.context.language}.svg or {name}.svg"
-            raise SourceError(self.where.path, line, column, f"there is no figure {wanted} in {folder.as_posix()}.")
+            raise self.wrong_figure(target, f"there is no figure {wanted} in {folder.as_posix()}.")
+        if not _svg(path, path.stat().st_mtime_ns).startswith("<svg"):
+            raise self.wrong_figure(target, f"the figure {path.as_posix()} is no SVG in UTF-8; save it as one.")
         return Insert(self.zoom(path, f"{folder.name}/{path.relative_to(folder).as_posix()}"), caption, True)
+
+    def wrong_figure(self, target: str, message: str) -> SourceError:
+        line, column = self.where.locate(max(0, self.markdown.find(target)))
+        return SourceError(self.where.path, line, column, message)
 
     def zoom(self, path: Path, target: str) -> str:
         """Set an SVG into the page, as a link to itself that opens it large."""

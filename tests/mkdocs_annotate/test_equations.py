@@ -226,6 +226,13 @@ def test_a_damaged_cache_or_one_of_another_katex_counts_as_empty(tmp_path: Path,
         assert again.started
 
 
+def test_a_cache_that_cant_be_written_is_done_without(tmp_path: Path, katex: Katex) -> None:
+    (tmp_path / ".cache").write_text("a file where the folder should be")
+    with Katex(ROOT / "node_modules" / "katex", tmp_path / ".cache" / "katex.json") as again:
+        assert again.render("x", False) == katex.render("x", False)
+    assert (tmp_path / ".cache").is_file()
+
+
 def test_without_node_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
@@ -236,7 +243,8 @@ def test_without_node_one_sentence_says_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_without_katex_one_sentence_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(KatexError, match=r"^KaTeX is not in .*: run `npm ci` beside package\.json\.$"):
+    what = r"^KaTeX is not in .*: run `npm ci` beside package\.json, or `npm install katex@0\.19` if .* has none\.$"
+    with pytest.raises(KatexError, match=what):
         Katex(tmp_path / "katex").render("x", False)
 
 
@@ -258,6 +266,13 @@ def test_a_node_that_is_too_old_is_named_as_such(odd_node: Path) -> None:
     with pytest.raises(
         KatexError, match=r"^Node can't run KaTeX: either it is older than version 20 .*`npm ci` mends it\)\.$"
     ):
+        Katex(ROOT / "node_modules" / "katex").render("x", False)
+
+
+@pytest.mark.parametrize("line", ["Welcome!", "1"])
+def test_a_node_that_speaks_no_json_is_named_with_what_it_said(odd_node: Path, line: str) -> None:
+    odd_node.write_text(f"#!/bin/sh\necho '{line}'\nexec sleep 60\n")
+    with pytest.raises(KatexError, match=rf"^Node answered '{line}' to its first question: look whether `node` is"):
         Katex(ROOT / "node_modules" / "katex").render("x", False)
 
 

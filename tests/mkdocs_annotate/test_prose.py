@@ -292,6 +292,26 @@ def test_a_figure_that_is_not_there_is_an_error_with_its_place(tmp_path: Path) -
         render("text\n\n![cap](figures/nothing.svg)", figures_dir=tmp_path / "figures")
 
 
+@pytest.mark.parametrize("way", ["../x.svg", "a/../../x.svg", "/x.svg"])
+def test_a_figure_stays_inside_the_folder_of_the_figures(tmp_path: Path, way: str) -> None:
+    (tmp_path / "figures" / "a").mkdir(parents=True)
+    (tmp_path / "x.svg").write_text("<svg></svg>")
+    with pytest.raises(
+        SourceError, match=r"^page\.py:1:8: the figure figures/\S+ is not inside .*figures; move it there\.$"
+    ):
+        render(f"![cap](figures/{way})", figures_dir=tmp_path / "figures")
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\xff", b"words", b""])
+def test_a_figure_that_is_no_svg_is_an_error_with_its_place(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "a.svg").write_bytes(content)
+    with pytest.raises(
+        SourceError, match=r"^page\.py:1:8: the figure .*figures/a\.svg is no SVG in UTF-8; save it as one\.$"
+    ):
+        render("![cap](figures/a.svg)", figures_dir=tmp_path / "figures")
+
+
 def test_an_image_that_is_no_svg_of_the_folder_is_an_image() -> None:
     made = render("![A & b](photo.png)")
     assert '<figure><img src="../photo.png" alt="A &amp; b" loading="lazy">' in made
