@@ -56,7 +56,7 @@ def test_two_sources_of_one_page_are_refused_and_both_named(small, files, senten
 
 def test_a_file_in_the_folder_of_a_language_would_be_lost_and_is_refused(small):
     write(small, "docs/ja/picture.txt", "a file\n")
-    assert "docs/ja/picture.txt would be written into ja/, which holds only the pages of the language ja" in refused(small)
+    assert "docs/ja/picture.txt would be written into ja/, which holds only the pages" in refused(small)
 
 
 def test_the_site_that_is_spoilt_is_whole(small):
