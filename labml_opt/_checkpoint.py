@@ -8,6 +8,8 @@ or says what doesn't fit, before anything of the optimizer has changed.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,57 +30,89 @@ def read(optimizer: GenericAdaptiveOptimizer, checkpoint: dict[str, Any]) -> tup
 
     Raises `ValueError` that names group, parameter and key where the two don't fit.
     """
-    if not {"param_groups", "state"} <= checkpoint.keys():
+    name = type(optimizer).__name__
+    if not isinstance(checkpoint.get("param_groups"), list) or not isinstance(checkpoint.get("state"), dict):
         raise ValueError(
-            f"this is no checkpoint of an optimizer: it has no 'param_groups' and 'state'; {type(optimizer).__name__} "
-            "loads what optimizer.state_dict() returned"
+            f"this is no checkpoint of an optimizer, which has 'param_groups' and 'state': {name} loads what "
+            "optimizer.state_dict() returned"
         )
     groups, saved_groups = optimizer.param_groups, checkpoint["param_groups"]
-    if [len(group["params"]) for group in groups] != [len(saved["params"]) for saved in saved_groups]:
+    if _sizes(groups) != _sizes(saved_groups):
         raise ValueError(
-            f"the checkpoint has {_sizes(saved_groups)} and this {type(optimizer).__name__} has {_sizes(groups)}: "
-            "build the optimizer with the same groups as when it was saved"
+            f"the checkpoint has {_sizes(saved_groups)} and this {name} has {_sizes(groups)}: build the optimizer with "
+            "the same groups as when it was saved"
+        )
+    nobodys = checkpoint["state"].keys() - {key for saved in saved_groups for key in saved["params"]}
+    if nobodys:
+        raise ValueError(
+            f"the checkpoint has state for {_names(nobodys)}, which are the parameters of no group: the keys of "
+            "'state' must be the numbers under 'params'"
         )
 
-    last_step = max((int(state["step"]) for state in checkpoint["state"].values() if "step" in state), default=0)
+    steps = [state["step"] for state in checkpoint["state"].values() if isinstance(state, dict) and "step" in state]
+    last_step = max((_fit(step, 0, None, "step") for step in steps), default=0)
     new_groups: list[Group] = []
     new_state: dict[Tensor, State] = {}
     for number, (group, saved) in enumerate(zip(groups, saved_groups, strict=True)):
-        settings = _settings(optimizer, group, saved, last_step)
+        settings = _settings(optimizer, group, saved, last_step, f"group {number}")
         new_groups.append({**settings, "params": saved["params"]})
         for position, (param, key) in enumerate(zip(group["params"], saved["params"], strict=True)):
-            if checkpoint["state"].get(key):
+            if key in checkpoint["state"]:
                 where = f"group {number}, parameter {position}"
                 new_state[param] = _state(optimizer, settings, param, checkpoint["state"][key], where)
     return new_groups, new_state
 
 
 def _sizes(groups: list[Group]) -> str:
-    return f"{len(groups)} group(s) of {', '.join(str(len(group['params'])) for group in groups)} parameters"
+    return f"{len(groups)} group(s) of {', '.join(str(len(group.get('params', ()))) for group in groups)} parameters"
 
 
-def _settings(optimizer: GenericAdaptiveOptimizer, group: Group, saved: Group, last_step: int) -> Group:
+def _settings(optimizer: GenericAdaptiveOptimizer, group: Group, saved: Group, last_step: int, where: str) -> Group:
     settings = {key: value for key, value in saved.items() if key not in ("params", *HOW_TORCH_RUNS)}
-
-    # A checkpoint of torch.optim says how it decays in one flag, and its Adam adds epsilon to the corrected root. The
-    # run goes on with the arithmetic it had.
-    if "decoupled_weight_decay" in settings:
-        settings["weight_decouple"] = settings.pop("decoupled_weight_decay")
-        settings["absolute"] = False
-        if "optimized_update" in group:
-            settings["optimized_update"] = False
-
-        # A scheduler of torch leaves the rate of the next step in `lr` and the one it started from beside it. Where the
-        # optimizer has a schedule of its own, that one is meant; the other would be scheduled twice.
-        if optimizer.has_schedule:
-            settings["lr"] = settings.get("initial_lr", settings["lr"])
+    missing = {"lr", "betas", "eps"} - settings.keys()
+    if saved.keys() & {"decoupled_weight_decay", *HOW_TORCH_RUNS}:
+        missing |= {"amsgrad"} - settings.keys()
+        _from_torch(optimizer, group, settings, where)
+    if missing:
+        raise ValueError(f"{where}: the checkpoint has no {_names(missing)}; another optimizer saved it")
+    schedule = {"warmup", "total_steps"} & settings.keys() - group.keys()
+    if schedule:
+        raise ValueError(
+            f"{where}: the checkpoint has a schedule ({_names(schedule)}) and {type(optimizer).__name__} has none: "
+            "load it into the class that saved it"
+        )
 
     # Checkpoints of other origin have no count of the schedule: its steps are those of the oldest parameter.
     settings.setdefault("t", last_step)
-    return {**group, **settings}
+    settings = {**group, **settings}
+    optimizer.check_settings(settings)
+    return settings
+
+
+def _from_torch(optimizer: GenericAdaptiveOptimizer, group: Group, settings: Group, where: str) -> None:
+    # A checkpoint of torch.optim says how it decays in one flag. Before torch 2.7 it didn't say it at all.
+    coupled_or_not = settings.pop("decoupled_weight_decay", None)
+    if coupled_or_not is None and settings.get("weight_decay"):
+        raise ValueError(
+            f"{where}: the checkpoint is of torch before 2.7 and doesn't say whether its weight decay is coupled, as "
+            "in Adam, or decoupled, as in AdamW: set 'decoupled_weight_decay' in its groups to False or True"
+        )
+    if coupled_or_not is not None:
+        settings["weight_decouple"], settings["absolute"] = coupled_or_not, False
+
+    # torch's Adam adds epsilon to the corrected root, and the run goes on with the arithmetic it had.
+    if "optimized_update" in group:
+        settings["optimized_update"] = False
+
+    # A scheduler of torch leaves the rate of the next step in `lr` and the one it started from beside it. Where the
+    # optimizer has a schedule of its own, that one is meant; the other would be scheduled twice.
+    if optimizer.has_schedule and "lr" in settings:
+        settings["lr"] = settings.get("initial_lr", settings["lr"])
 
 
 def _state(optimizer: GenericAdaptiveOptimizer, group: Group, param: Tensor, saved: State, where: str) -> State:
+    if not isinstance(saved, dict):
+        raise ValueError(f"{where}: the state in the checkpoint is {type(saved).__name__}, not a dictionary")
     saved = {OTHER_NAMES.get(key, key): value for key, value in saved.items()}
     name = type(optimizer).__name__
 
@@ -107,15 +141,28 @@ def _state(optimizer: GenericAdaptiveOptimizer, group: Group, param: Tensor, sav
     return {key: _fit(saved[key], expected[key], param, f"{where}: {key}") for key in expected}
 
 
-def _names(keys: set[str]) -> str:
-    return ", ".join(repr(key) for key in sorted(keys))
+def _names(keys: Iterable[Any]) -> str:
+    return ", ".join(sorted(repr(key) for key in keys))
 
 
-def _fit(value: Any, expected: Any, param: Tensor, what: str) -> Any:
-    if not isinstance(expected, Tensor):
-        return type(expected)(value) if isinstance(value, Tensor) else value
-    if not isinstance(value, Tensor):
-        return torch.full((), float(value), dtype=expected.dtype, device=param.device)
+def _fit(value: Any, expected: Any, param: Tensor | None, what: str) -> Any:
+    # A step count is a number here and may be a tensor with one value there.
+    if isinstance(expected, (int, float)):
+        if (
+            isinstance(value, (str, bytes))
+            or not hasattr(value, "__float__")
+            or math.prod(getattr(value, "shape", ())) != 1
+        ):
+            raise ValueError(f"{what} is {value!r} in the checkpoint, and must be a number")
+        if not math.isfinite(value):
+            raise ValueError(f"{what} is {float(value)} in the checkpoint, and must be finite")
+        return type(expected)(value)
+    if not isinstance(expected, Tensor) or param is None:
+        return value
+    if not isinstance(value, Tensor) and expected.dim() == 0:
+        return torch.full((), float(_fit(value, 0.0, None, what)), dtype=expected.dtype, device=param.device)
+    if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_meta:
+        raise ValueError(f"{what} is no dense tensor in the checkpoint")
     if value.is_complex() and not expected.is_complex():
         value = torch.view_as_real(value)
     if value.shape != expected.shape:

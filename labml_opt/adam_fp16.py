@@ -104,6 +104,7 @@ guide [Resume without losing a bit](guides/resume.md) shows all that belongs in 
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -281,8 +282,10 @@ class GradScalerFP16(torch.amp.GradScaler):
             device = "cuda" if torch.cuda.is_available() else "cpu"
         if init_scale is None:
             init_scale = 2.0**16
-        if not init_scale >= min_scale > 0:
-            raise ValueError(f"init_scale, {init_scale}, must be at least min_scale, {min_scale}, and that more than 0")
+        if not math.inf > init_scale >= min_scale > 0:
+            raise ValueError(
+                f"init_scale, {init_scale}, must be finite and at least min_scale, {min_scale}, and that more than 0"
+            )
 
         # By default $S$ is a power of two, and so are both factors. Multiplying by it moves the exponent and
         # leaves every bit of the fraction alone, unless the result overflows; dividing in FP32 is as exact.
@@ -293,8 +296,9 @@ class GradScalerFP16(torch.amp.GradScaler):
         self._updates = 0
         self._held_up: int | Tensor = 0
 
-        # Whose gradients have been brought to FP32 since the last `update`.
-        self._unscaled: list[Optimizer] = []
+        # The parameters whose gradients have been brought to FP32 since the last `update`, by the id of their
+        # optimizer.
+        self._converted: dict[int, list[Tensor]] = {}
 
     def _progress(self, optimizer: Optimizer) -> tuple[OptState, bool]:
         # How far this optimizer has come since the last `update`, and whether its gradients have been looked
@@ -320,18 +324,19 @@ class GradScalerFP16(torch.amp.GradScaler):
         # On a second call nothing is converted, and torch raises its error.
         stage, _ = self._progress(optimizer)
         if stage is OptState.READY and getattr(optimizer, "takes_fp32_grads", False):
-            self._unscaled.append(optimizer)
+            converted = self._converted.setdefault(id(optimizer), [])
             for param in _parameters(optimizer):
                 if param.grad is not None and param.grad.dtype == torch.float16:
                     # $$\nabla^{32} = \mathrm{fp32}\big(S\,\nabla f(\theta^{16}_{t-1})\big)$$
                     #
-                    # A tensor's gradient has the tensor's dtype, unless `grad_dtype` says otherwise. With it
-                    # the FP32 gradient can live where everybody looks for a gradient. With a table beside it,
-                    # `clip_grad_norm_` would clip `param.grad` and the optimizer would read the table: no
-                    # clipping at all.
+                    # A tensor's gradient has the tensor's dtype, unless `grad_dtype` says otherwise; `None`
+                    # there allows any. So the FP32 gradient can live where everybody looks for a gradient. With
+                    # a table beside it, `clip_grad_norm_` would clip `param.grad` and the optimizer would read
+                    # the table: no clipping at all.
                     grad, param.grad = param.grad, None
-                    param.grad_dtype = torch.float32
+                    param.grad_dtype = None
                     param.grad = grad.float()
+                    converted.append(param)
 
         # From here on the stock method is right:
         # $$g_t = \frac{1}{S}\,\nabla^{32}$$
@@ -381,8 +386,14 @@ class GradScalerFP16(torch.amp.GradScaler):
         # Skipping is part of the method. $S$ starts so high that the first steps may overflow; each overflow
         # halves it until it fits. On such a step parameters, moments, step counts and schedules stay as they
         # are.
-        result = super().step(optimizer, *args, **kwargs)
-        self._drop(optimizer)
+        try:
+            result = super().step(optimizer, *args, **kwargs)
+        except BaseException:
+            # A hook that fails must not leave the scale behind: the next step would divide by it a second time.
+            for name in ("grad_scale", "found_inf"):
+                optimizer.__dict__.pop(name, None)
+            raise
+        self._drop(self._converted.pop(id(optimizer), []))
         return result
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
@@ -395,17 +406,17 @@ class GradScalerFP16(torch.amp.GradScaler):
         Raises `AssertionError`, torch's own, when nothing was scaled or stepped before, and `ValueError` for a
         number under the floor.
         """
-        if isinstance(new_scale, (int, float)):
+        if self.is_enabled() and new_scale is not None and not isinstance(new_scale, Tensor):
             new_scale = float(new_scale)
-            if not new_scale >= self.min_scale:
-                raise ValueError(f"new_scale, {new_scale}, must be at least min_scale, {self.min_scale}")
+            if not self.min_scale <= new_scale < math.inf:
+                raise ValueError(f"new_scale, {new_scale}, must be finite and at least min_scale, {self.min_scale}")
         super().update(new_scale)
 
         # A batch may have been dropped between `unscale_` and `step`; its gradients must not meet the next
         # scale.
-        for optimizer in self._unscaled:
-            self._drop(optimizer)
-        self._unscaled.clear()
+        for params in self._converted.values():
+            self._drop(params)
+        self._converted.clear()
 
         if not self.is_enabled() or new_scale is not None:
             return
@@ -432,13 +443,14 @@ class GradScalerFP16(torch.amp.GradScaler):
                 )
             self._held_up = 0
 
-    def _drop(self, optimizer: Optimizer) -> None:
-        # `grad_dtype` can be set back only when no FP32 gradient is there. It must be set back: DDP, FSDP2 and
-        # distributed checkpoints expect a gradient in the dtype of its parameter.
-        for param in _parameters(optimizer):
-            if param.dtype == torch.float16 and param.grad_dtype == torch.float32:
-                param.grad = None
-                param.grad_dtype = param.dtype
+    @staticmethod
+    def _drop(params: list[Tensor]) -> None:
+        # FP32 gradients don't outlive the step: DDP, FSDP2 and distributed checkpoints expect a gradient in the
+        # dtype of its parameter, and the next backward pass brings one. `grad_dtype` stays `None`. Set to FP16
+        # again it would hold for good, and a model that is turned to BF16 or FP32 later would go on getting
+        # FP16 gradients.
+        for param in params:
+            param.grad = None
 
 
 def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:

@@ -65,6 +65,7 @@ is made in the same way.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -271,7 +272,7 @@ class GenericAdaptiveOptimizer(Optimizer):
         lr = group["lr"]
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError(f"lr as a tensor must hold one value, this one has shape {tuple(lr.shape)}")
-        check_number("lr", lr, "at least 0", lambda x: x >= 0)
+        check_number("lr", lr, "at least 0 and finite", lambda x: 0 <= x < math.inf)
         if not isinstance(group["betas"], (tuple, list)) or len(group["betas"]) != 2:
             raise TypeError(f"betas must be two numbers (beta1, beta2), not {group['betas']!r}")
         for i, beta in enumerate(group["betas"]):
@@ -279,6 +280,7 @@ class GenericAdaptiveOptimizer(Optimizer):
         check_number("eps", group["eps"], "at least 0", lambda x: x >= 0)
         if "weight_decay" in group:
             check_number("weight_decay", group["weight_decay"], "at least 0", lambda x: x >= 0)
+        check_number("t", group["t"], "at least 0 and finite", lambda x: 0 <= x < math.inf)
 
     def init_state(self, state: State, group: Group, param: Tensor) -> None:
         """
@@ -408,13 +410,23 @@ class GenericAdaptiveOptimizer(Optimizer):
                 return
             found_inf = None
 
+        # $t$ counts the steps of the optimizer, not those of a parameter, and is saved with every group. It
+        # advances for a group without gradients as well: frozen layers don't stop a schedule. All rates are
+        # known before any weight moves, so that a schedule that can't go on stops the whole step.
+        plan = []
         for group in self.param_groups:
-            self._count_step(group, found_inf)
+            device = group["params"][0].device if group["params"] else None
+            group["t"] = as_count(group["t"], group["capturable"], device)
+            advance = 1 if found_inf is None else 1 - torch.as_tensor(found_inf, device=device).ne(0).float()
+
+            # All that a schedule needs is $t$, so a dictionary that holds nothing else will do.
+            plan.append((group, advance, self.get_lr({"step": group["t"] + advance}, group)))
+
+        for group, advance, rate in plan:
+            group["t"] += advance
 
             # This step's rate takes the place of `lr` for everything that follows, weight decay included. The
-            # group keeps its own `lr`: that one belongs to the user and to `torch.optim.lr_scheduler`. All that
-            # a schedule needs is $t$, so a dictionary that holds nothing else will do.
-            rate = self.get_lr({"step": group["t"]}, group)
+            # group keeps its own `lr`: that one belongs to the user and to `torch.optim.lr_scheduler`.
             now = {**group, "lr": rate.reshape(()) if isinstance(rate, Tensor) else rate}
 
             # A parameter that stands in the list twice is one parameter and takes one step.
@@ -430,6 +442,8 @@ class GenericAdaptiveOptimizer(Optimizer):
         weights = self.weights_to_update(state, group, param)
         if not known:
             self.init_state(state, group, weights)
+        elif "step" in state:
+            state["step"] = as_count(state["step"], group["capturable"], param.device)
 
         # The gradient comes to the dtype of the weights, and only then is the loss scale taken out:
         # $$g_t = \frac{1}{S}\,\mathrm{fp32}\big(S\,\nabla f(\theta_{t-1})\big)$$
@@ -457,13 +471,6 @@ class GenericAdaptiveOptimizer(Optimizer):
         # saved weight is out of date.
         if param.dtype in HALF:
             param.copy_(weights)
-
-    def _count_step(self, group: Group, found_inf: Any) -> None:
-        # $t$ counts the steps of the optimizer, not those of a parameter, and is saved with every group. It
-        # advances for a group without gradients as well: frozen layers don't stop a schedule.
-        device = group["params"][0].device if group["params"] else None
-        group["t"] = as_count(group["t"], group["capturable"], device)
-        group["t"] += 1 if found_inf is None else 1 - torch.as_tensor(found_inf, device=device).ne(0).float()
 
     @property
     def _step_supports_amp_scaling(self) -> bool:

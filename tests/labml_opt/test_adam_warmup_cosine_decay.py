@@ -157,3 +157,14 @@ def test_amsgrad_arrives_in_the_scheduled_class():
     b = torch.optim.Adam([theirs], lr=1e-2, betas=(0.9, 0.9), amsgrad=True)
     falling = [1.0, 0.1, 0.1, 0.1]
     assert numbers(feed(a, ours, falling)) == pytest.approx(numbers(feed(b, theirs, falling)), rel=1e-10)
+
+
+def test_a_schedule_that_cannot_go_on_stops_the_step_before_any_group_has_moved():
+    first, second = torch.nn.Parameter(torch.ones(1)), torch.nn.Parameter(torch.ones(1))
+    optimizer = AdamWarmupCosineDecay([{"params": [first]}, {"params": [second]}], warmup=5, total_steps=10)
+    optimizer.param_groups[1]["total_steps"] = 4
+    first.grad, second.grad = torch.ones(1), torch.ones(1)
+    with pytest.raises(ValueError, match="total_steps"):
+        optimizer.step()
+    assert first.item() == second.item() == 1.0
+    assert [group["t"] for group in optimizer.param_groups] == [0, 0]

@@ -271,3 +271,14 @@ def test_without_float64_on_the_device_counts_are_used_as_they_are():
     count = torch.tensor(3.0).as_subclass(Count)
     assert _counts.in_float64(count) is count
     assert _counts.in_float64(torch.tensor(3.0)).dtype is torch.float64
+
+
+def test_a_step_skipped_on_the_device_does_not_count_where_capturable_was_switched_on_later():
+    param = torch.nn.Parameter(torch.ones(2))
+    optimizer = AdamFP16([param])
+    param.grad = torch.ones(2)
+    optimizer.step()
+    optimizer.param_groups[0]["capturable"] = True
+    optimizer.found_inf = torch.ones(())
+    optimizer.step()
+    assert optimizer.state[param]["step"] == optimizer.param_groups[0]["t"] == 1

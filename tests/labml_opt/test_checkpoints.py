@@ -584,7 +584,7 @@ def test_a_checkpoint_of_another_kind_of_optimizer_is_refused():
     param = random_parameter(3, dtype=torch.float32)
     theirs = torch.optim.SGD([param], momentum=0.9)
     feed(theirs, param, [torch.ones(3)])
-    with pytest.raises(ValueError, match="exp_avg"):
+    with pytest.raises(ValueError, match="group 0: the checkpoint has no 'amsgrad', 'betas', 'eps'"):
         Adam([random_parameter(3, dtype=torch.float32)]).load_state_dict(theirs.state_dict())
 
 
@@ -733,3 +733,105 @@ def test_loading_in_paper_form_keeps_torchs_equality():
     b = Adam([nn.Parameter(param.detach().clone())])
     b.load_state_dict(a.state_dict())
     assert (b.param_groups[0]["eps"], b.param_groups[0]["optimized_update"]) == (1e-8, False)
+
+
+# Checkpoints that have lost something
+
+
+def of_torch(optimizer_class: type[torch.optim.Optimizer], **settings) -> dict:
+    param = random_parameter(3, dtype=torch.float32)
+    optimizer = optimizer_class([param], **settings)
+    feed(optimizer, param, [torch.ones(3)] * 3)
+    return optimizer.state_dict()
+
+
+def ours(optimizer_class=Adam, **settings) -> GenericAdaptiveOptimizer:
+    return optimizer_class([random_parameter(3, dtype=torch.float32)], **settings)
+
+
+def test_an_old_checkpoint_of_torch_that_does_not_say_how_it_decays_is_refused():
+    checkpoint = of_torch(torch.optim.Adam, weight_decay=0.1)
+    del checkpoint["param_groups"][0]["decoupled_weight_decay"]
+    with pytest.raises(ValueError, match=r"before 2\.7.*coupled"):
+        ours().load_state_dict(checkpoint)
+
+
+def test_an_old_checkpoint_of_torch_without_decay_goes_on_with_torchs_arithmetic():
+    checkpoint = of_torch(torch.optim.Adam)
+    del checkpoint["param_groups"][0]["decoupled_weight_decay"]
+    optimizer = ours()
+    optimizer.load_state_dict(checkpoint)
+    assert optimizer.param_groups[0]["optimized_update"] is False
+
+
+def test_an_optimizer_of_torch_with_the_same_state_but_another_rule_is_refused():
+    with pytest.raises(ValueError, match="amsgrad"):
+        ours().load_state_dict(of_torch(torch.optim.RAdam))
+
+
+def test_a_schedule_is_not_lost_by_loading_into_a_class_that_has_none():
+    checkpoint = ours(AdamWarmup, warmup=7).state_dict()
+    with pytest.raises(ValueError, match="warmup"):
+        ours().load_state_dict(checkpoint)
+
+
+def test_state_that_belongs_to_no_parameter_is_refused():
+    checkpoint = of_torch(torch.optim.Adam)
+    checkpoint["state"] = {str(key): value for key, value in checkpoint["state"].items()}
+    with pytest.raises(ValueError, match=r"'0'.*no group"):
+        ours().load_state_dict(checkpoint)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("lr", -1.0), ("lr", float("nan")), ("betas", (0.9, 1.5)), ("t", -5)])
+def test_a_setting_of_the_checkpoint_that_is_out_of_its_range_is_refused(setting, value):
+    checkpoint = ours().state_dict()
+    checkpoint["param_groups"][0][setting] = value
+    optimizer = ours()
+    with pytest.raises(ValueError, match=setting):
+        optimizer.load_state_dict(checkpoint)
+    assert optimizer.param_groups[0]["lr"] == 1e-3
+
+
+@pytest.mark.parametrize("state", [None, [1, 2]])
+def test_a_state_that_is_no_dictionary_is_refused_by_name(state):
+    checkpoint = of_torch(torch.optim.Adam)
+    checkpoint["state"][0] = state
+    with pytest.raises(ValueError, match="group 0, parameter 0"):
+        ours().load_state_dict(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("step", None),
+        ("step", "3"),
+        ("step", float("nan")),
+        ("step", torch.ones(2)),
+        ("exp_avg", None),
+        ("exp_avg", 0.5),
+        ("exp_avg", torch.ones(3).to_sparse()),
+        ("exp_avg", torch.ones(3, device="meta")),
+    ],
+)
+@pytest.mark.parametrize("capturable", [False, True])
+def test_a_damaged_value_is_refused_by_name(key, value, capturable):
+    checkpoint = of_torch(torch.optim.Adam)
+    checkpoint["state"][0][key] = value
+    checkpoint["param_groups"][0]["capturable"] = capturable
+    with pytest.raises(ValueError, match=key):
+        ours().load_state_dict(checkpoint)
+
+
+def test_an_optimizer_that_remembers_nothing_yet_loads_its_own_checkpoint():
+    class Forgetful(Adam):
+        def init_state(self, state, group, param):
+            super().init_state(state, group, param)
+            state["previous"] = None
+
+    param = random_parameter(3, dtype=torch.float32)
+    optimizer = Forgetful([param])
+    feed(optimizer, param, [torch.ones(3)])
+    other = ours(Forgetful)
+    other.load_state_dict(optimizer.state_dict())
+    (state,) = other.state.values()
+    assert state["previous"] is None

@@ -457,13 +457,14 @@ def test_an_initial_scale_below_the_floor_is_refused_by_its_name():
 
 
 @pytest.mark.parametrize("overflows", [False, True])
-def test_after_step_the_gradient_is_gone_and_grad_dtype_is_the_parameters(overflows):
+def test_after_step_the_gradient_is_gone_and_the_next_one_has_the_parameters_dtype(overflows):
     param = half(1.0)
     optimizer, scaler = AdamFP16([param]), GradScalerFP16("cpu", init_scale=4.0)
     give(param, INF if overflows else 1.0, scaler=scaler)
     scaler.step(optimizer)
     assert param.grad is None
-    assert param.grad_dtype is torch.float16
+    (param * 2).sum().backward()
+    assert param.grad.dtype is torch.float16
 
 
 def test_after_unscale_the_gradient_is_float32_and_unscaled():
@@ -488,7 +489,6 @@ def test_a_batch_dropped_between_unscale_and_update_leaves_no_trace(set_to_none)
                 scaler.unscale_(optimizer)
                 optimizer.zero_grad(set_to_none=set_to_none)
                 scaler.update()
-                assert param.grad_dtype is torch.float16
                 assert param.grad is None or param.grad.dtype is torch.float16
                 optimizer.zero_grad()
             give(param, 1.0, -0.5, scaler=scaler)
@@ -508,7 +508,8 @@ def test_zero_grad_between_unscale_and_step_makes_a_step_without_gradients():
     scaler.step(optimizer)
     scaler.update()
     assert param.item() == 1.0
-    assert param.grad_dtype is torch.float16
+    (param * 2).sum().backward()
+    assert param.grad.dtype is torch.float16
 
 
 def test_the_next_backward_after_a_dropped_batch_gives_float16_gradients():
@@ -923,7 +924,8 @@ def test_a_step_that_raises_does_not_leave_grad_dtype_changed_after_update():
     with pytest.raises(ArithmeticError):
         scaler.step(optimizer)
     scaler.update()
-    assert param.grad_dtype is torch.float16
+    (param * 2).sum().backward()
+    assert param.grad.dtype is torch.float16
 
 
 def test_a_sparse_half_gradient_is_refused_with_a_sentence():
@@ -1012,3 +1014,65 @@ def test_a_copy_of_the_scaler_goes_on_where_the_original_was(copied):
     with pytest.warns(UserWarning, match="scale"):
         overflow(other, optimizer, param, 210)
     assert other.get_scale() == 32.0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_model_turned_to_another_dtype_after_training_gets_gradients_of_that_dtype(dtype):
+    model = nn.Linear(4, 1).half()
+    optimizer, scaler = AdamFP16(model.parameters()), GradScalerFP16("cpu", init_scale=4.0)
+    scaler.scale(model(torch.ones(2, 4).half()).float().sum()).backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    model.to(dtype)
+    (model(torch.ones(2, 4, dtype=dtype)).float().sum() * 1e-9).backward()
+    assert model.weight.grad.dtype is dtype
+    assert (model.weight.grad != 0).all()
+
+
+def test_a_grad_dtype_that_the_user_has_set_stays():
+    param = half(1.0)
+    param.grad_dtype = torch.float32
+    optimizer, scaler = AdamFP16([param]), GradScalerFP16("cpu", init_scale=4.0)
+    for _ in range(2):
+        scaler.scale(param.float().sum()).backward()
+        assert param.grad.dtype is torch.float32
+        scaler.step(optimizer)
+        scaler.update()
+        assert param.grad_dtype is torch.float32
+        optimizer.zero_grad()
+
+
+def test_a_hook_that_raises_leaves_no_scale_for_the_next_step():
+    param = half(1.0)
+    optimizer, scaler = AdamFP16([param], unscale_in_step=True), GradScalerFP16("cpu", init_scale=4.0)
+
+    def fail(*_):
+        raise ArithmeticError("on purpose")
+
+    hook = optimizer.register_step_pre_hook(fail)
+    give(param, 1.0, scaler=scaler)
+    with pytest.raises(ArithmeticError):
+        scaler.step(optimizer)
+    hook.remove()
+    assert not hasattr(optimizer, "grad_scale")
+    assert not hasattr(optimizer, "found_inf")
+
+
+@pytest.mark.parametrize("new_scale", [0.5, 0, INF])
+def test_a_scale_set_by_hand_under_the_floor_or_infinite_is_refused(new_scale):
+    scaler = GradScalerFP16("cpu", init_scale=4.0)
+    scaler.scale(torch.ones(()))
+    with pytest.raises(ValueError, match="new_scale"):
+        scaler.update(new_scale)
+
+
+def test_a_scale_set_by_hand_may_be_a_whole_number():
+    scaler = GradScalerFP16("cpu", init_scale=4.0)
+    scaler.scale(torch.ones(()))
+    scaler.update(32)
+    assert scaler.get_scale() == 32
+
+
+def test_a_scaler_that_is_off_takes_any_new_scale_and_does_nothing():
+    GradScalerFP16("cpu", enabled=False).update(0.5)
