@@ -20,6 +20,7 @@ if sys.version_info < (3, 11):
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -31,6 +32,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 ENGINE = "./mkdocs_annotate"
 OLDEST_TORCH = "torch==2.10.*"
+UNFINISHED = "unfinished"  # a file in a virtual environment while it is being made
+
+# What is looked at before an installation is believed to be whole: every package, and what the site takes from npm.
+PARTS = (
+    "lib/python*/site-packages/*",
+    "Lib/site-packages/*",
+    "*/package.json",
+    "@*/*/package.json",
+    "katex/dist/*",
+    "katex/dist/fonts/*",
+    "@fontsource/*/files/*",
+)
 
 
 @dataclass(frozen=True)
@@ -130,8 +143,29 @@ def npm_digest() -> str:
     ).hexdigest()
 
 
+def parts_of(folder: Path) -> set[str]:
+    """Return the parts that an installation has now, without versions, so that an upgrade by hand is no loss."""
+    found = {path.relative_to(folder).as_posix() for pattern in PARTS for path in folder.glob(pattern)}
+    lasting = {part for part in found if not part.rpartition("/")[2].startswith(("~", "__pycache__"))}
+    return {re.sub(r"-[^/]+(?=\.dist-info$)", "", part) for part in lasting}
+
+
+def is_damaged(folder: Path) -> bool:
+    """Tell whether an installation has lost a part since it was finished."""
+    listed = folder / "parts"
+    return listed.is_file() and not parts_of(folder).issuperset(listed.read_text(encoding="utf-8").splitlines())
+
+
+def set_stamp(setup: Setup, folder: Path, digest: str) -> None:
+    """Write down that an installation is finished, and what it consists of."""
+    (folder / "parts").write_text("\n".join(sorted(parts_of(folder))), encoding="utf-8")
+    (folder / f"stamp-{setup.name}").write_text(digest, encoding="utf-8")
+
+
 def is_done(setup: Setup, folder: Path, digest: Callable[[Setup], str]) -> bool:
-    """Tell whether a folder carries the stamp of this setup, or of one that includes it."""
+    """Tell whether a folder is whole and carries the stamp of this setup, or of one that includes it."""
+    if is_damaged(folder):
+        return False
     for candidate in (setup, FULL if setup.covered_by == FULL.name else setup):
         stamp = folder / f"stamp-{candidate.name}"
         if stamp.is_file() and stamp.read_text(encoding="utf-8") == digest(candidate):
@@ -140,7 +174,7 @@ def is_done(setup: Setup, folder: Path, digest: Callable[[Setup], str]) -> bool:
 
 
 def make_venv(venv: Path) -> None:
-    """Make a virtual environment, or say what the system lacks for it."""
+    """Make a virtual environment in place of what is there, or say what the system lacks for it."""
     missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
     if missing:
         sys.exit(
@@ -148,8 +182,12 @@ def make_venv(venv: Path) -> None:
             "install it (Debian and Ubuntu: apt-get install python3-venv) and run this again."
         )
     say(f"making {venv.name}")
+    python = getattr(sys, "_base_executable", "") or sys.executable  # ours may lie in the very folder that goes
+    shutil.rmtree(venv, ignore_errors=True)
+    venv.mkdir(exist_ok=True)
+    (venv / UNFINISHED).touch()
     try:
-        made = subprocess.run([sys.executable, "-m", "venv", str(venv)], check=False).returncode == 0
+        made = subprocess.run([python, "-m", "venv", str(venv)], check=False).returncode == 0
     except KeyboardInterrupt:
         made = False
     if not made:
@@ -158,22 +196,33 @@ def make_venv(venv: Path) -> None:
             f"tasks: making {venv.name} failed; the reason is printed above "
             "(Debian and Ubuntu: apt-get install python3-venv)."
         )
+    (venv / UNFINISHED).unlink()
+
+
+def has_pip(venv: Path) -> bool:
+    """Tell whether a virtual environment has a pip that answers; one made with uv has none."""
+    return subprocess.run([python_of(venv), "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
 
 
 def install_python_packages(setup: Setup) -> None:
     """Bring the virtual environment up to date."""
     venv = ROOT / setup.venv
-    if is_done(setup, venv, pip_digest):
+    if is_done(setup, venv, pip_digest) and python_of(venv).exists():
         return
-    if not python_of(venv).exists():
+    if is_damaged(venv):
+        say(f"parts of {setup.venv} are missing")  # which pip would not notice
         make_venv(venv)
+    elif not python_of(venv).exists() or (venv / UNFINISHED).exists():
+        make_venv(venv)
+    elif not has_pip(venv):
+        must(setup, f"installing pip into {setup.venv}", "python", "-m", "ensurepip", "--default-pip")
     say(f"installing into {setup.venv} (once; {setup.downloads})")
     started = time.monotonic()
     index = os.environ.get("TORCH_INDEX")
     if setup.torch and index:
         pip_install(setup, f"installing torch from {index}", "--index-url", index, setup.torch)
     pip_install(setup, "installing the Python packages", *setup.requirements())
-    (venv / f"stamp-{setup.name}").write_text(pip_digest(setup), encoding="utf-8")
+    set_stamp(setup, venv, pip_digest(setup))
     say(f"installed in {time.monotonic() - started:.0f} s")
 
 
@@ -199,7 +248,7 @@ def install_npm_packages(setup: Setup) -> None:
     started = time.monotonic()
     npm = shutil.which("npm", path=env["PATH"]) or "npm"
     must(setup, "installing the packages of npm", npm, *setup.npm, "--loglevel=error")
-    (modules / f"stamp-{setup.name}").write_text(npm_digest(), encoding="utf-8")
+    set_stamp(setup, modules, npm_digest())
     say(f"installed in {time.monotonic() - started:.0f} s")
 
 

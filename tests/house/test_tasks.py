@@ -3,16 +3,20 @@
 import ast
 import importlib.metadata
 import importlib.util
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ".venv/lib/python3.11/site-packages"
 NEEDED = ("pyproject.toml", "mkdocs_annotate/pyproject.toml", "package.json", "package-lock.json")
 
 
@@ -40,16 +44,29 @@ def house(tmp_path, monkeypatch):
         ran.append(" ".join(part for part in command if part not in quiet))
         if "ci" in command:
             shutil.rmtree(tmp_path / "node_modules", ignore_errors=True)
-            (tmp_path / "node_modules").mkdir()
+            put("node_modules/katex/package.json", "node_modules/katex/dist/katex.mjs")
+            put("node_modules/katex/dist/fonts/KaTeX_Main-Regular.woff2")
+            put("node_modules/@fontsource/source-serif-4/package.json")
+            put("node_modules/@fontsource/source-serif-4/files/source-serif-4-latin-400-normal.woff2")
+        if "./mkdocs_annotate" in command:
+            put(f"{PACKAGES}/material/__init__.py", f"{PACKAGES}/mkdocs_material-9.8.2.dist-info/METADATA")
         return int(any(part in " ".join(command) for part in failing))
 
+    def put(*names):
+        for name in names:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+
     def make_venv(venv):
+        ran.append(f"install anew: {venv.name}")
+        shutil.rmtree(venv, ignore_errors=True)
         tasks.python_of(venv).parent.mkdir(parents=True)
         tasks.python_of(venv).touch()
 
     monkeypatch.setattr(tasks, "ROOT", tmp_path)
     monkeypatch.setattr(tasks, "run", run)
     monkeypatch.setattr(tasks, "make_venv", make_venv)
+    monkeypatch.setattr(tasks, "has_pip", lambda venv: True)
     monkeypatch.setattr(tasks, "node_is_new_enough", lambda env: True)
     monkeypatch.setattr(tasks.shutil, "which", lambda name, path=None: name)
 
@@ -124,6 +141,7 @@ def test_the_first_call_installs_and_the_second_does_not(house):
     status, installed, ran = house.call("site")
     assert status == 0
     assert installed == [
+        "install anew: .venv",
         "python -m pip install --disable-pip-version-check " + " ".join(house.tasks.SITE.requirements()),
         "npm ci --omit=dev --loglevel=error",
     ]
@@ -176,9 +194,75 @@ def test_a_failed_installation_stops_and_is_tried_again(house):
     assert house.call("site")[1] == ["npm ci --omit=dev --loglevel=error"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no groups of processes to kill")
+def test_an_environment_whose_making_was_broken_off_is_made_anew(tmp_path):
+    tasks, venv = load(ROOT / "tasks.py"), tmp_path / ".venv"
+    make = f"import pathlib, tasks; tasks.make_venv(pathlib.Path({str(venv)!r}))"
+    making = subprocess.Popen([sys.executable, "-c", make], cwd=ROOT, start_new_session=True)
+    while not tasks.python_of(venv).exists():
+        assert making.poll() is None
+        time.sleep(0.005)
+    os.killpg(making.pid, signal.SIGKILL)
+    making.wait()
+    assert not tasks.has_pip(venv)
+    assert (venv / tasks.UNFINISHED).exists()
+    tasks.make_venv(venv)
+    assert tasks.has_pip(venv)
+    assert not (venv / tasks.UNFINISHED).exists()
+
+
+def test_an_unfinished_environment_is_not_installed_into(house):
+    house.tasks.make_venv(house.root / ".venv")
+    (house.root / ".venv" / house.tasks.UNFINISHED).touch()
+    assert house.call("site")[1][0] == "install anew: .venv"
+    assert house.call("site")[1] == []
+
+
+def test_an_environment_without_pip_gets_one_and_keeps_what_it_has(house, monkeypatch):
+    house.tasks.make_venv(house.root / ".venv")
+    monkeypatch.setattr(house.tasks, "has_pip", lambda venv: False)
+    _, (first, *_), ran = house.call("site")
+    assert ran[0] == "python -m ensurepip --default-pip"
+    assert first.startswith("python -m pip install")
+
+
+@pytest.mark.parametrize("lost", ["material", "mkdocs_material-9.8.2.dist-info"])
+def test_an_environment_that_lost_a_package_is_made_anew(house, lost):
+    house.call("site")
+    shutil.rmtree(house.root / PACKAGES / lost)
+    anew, pip = house.call("site")[1]
+    assert anew == "install anew: .venv"
+    assert pip.startswith("python -m pip install")
+    assert house.call("site")[1] == []
+
+
+def test_an_environment_whose_python_has_gone_is_made_anew(house):
+    house.call("site")
+    house.tasks.python_of(house.root / ".venv").unlink()
+    assert house.call("site")[1][0] == "install anew: .venv"
+
+
+def test_a_package_upgraded_by_hand_is_not_lost(house):
+    house.call("site")
+    (house.root / PACKAGES / "mkdocs_material-9.8.2.dist-info").rename(
+        house.root / PACKAGES / "mkdocs_material-9.9.dist-info"
+    )
+    assert house.call("site")[1] == []
+
+
+@pytest.mark.parametrize(
+    "lost", ["katex", "katex/dist/katex.mjs", "katex/dist/fonts", "@fontsource", "@fontsource/source-serif-4/files"]
+)
+def test_what_the_site_takes_from_npm_is_installed_again_if_it_is_lost(house, lost):
+    house.call("site")
+    (house.root / "node_modules" / lost).rename(house.root / "lost")
+    assert house.call("site")[1] == ["npm ci --omit=dev --loglevel=error"]
+    assert house.call("site")[1] == []
+
+
 def test_another_index_is_used_for_torch_alone(house, monkeypatch):
     monkeypatch.setenv("TORCH_INDEX", "https://wheels.example/cpu")
-    first, second, _ = house.call("test")[1]
+    _, first, second, _ = house.call("test")[1]
     assert first.endswith("--index-url https://wheels.example/cpu torch")
     assert "wheels.example" not in second
 
@@ -196,7 +280,7 @@ def test_a_node_is_new_enough_from_version_20_on(version, enough, monkeypatch):
 
 def test_without_such_a_node_one_is_installed_from_pypi(house, monkeypatch):
     monkeypatch.setattr(house.tasks, "node_is_new_enough", lambda env: False)
-    _, node, packages = house.call("site")[1]
+    *_, node, packages = house.call("site")[1]
     assert node.endswith("-e ./mkdocs_annotate[node]")
     assert packages.startswith("npm ci")
 
@@ -214,7 +298,7 @@ def test_programs_lie_where_windows_has_them(monkeypatch):
 
 def test_check_oldest_lifts_the_constraint_in_an_environment_of_its_own(house, monkeypatch):
     monkeypatch.setenv("PIP_CONSTRAINT", "constraint.txt")
-    _, (pip, _), ran = house.call("check-oldest")
+    _, (_, pip, _), ran = house.call("check-oldest")
     assert pip.endswith(" torch==2.10.*")
     assert ran[-1] == "python -m pytest -q tests/labml_opt"
     assert "PIP_CONSTRAINT" not in house.tasks.environment(house.tasks.OLDEST)
@@ -241,7 +325,7 @@ def test_check_runs_every_check_and_fails_if_one_does(house, capsys):
     house.failing.add("mypy")
     status, _, ran = house.call("check")
     assert status == 1
-    assert [line for line in ran if "pip" not in line and "npm" not in line] == [
+    assert [line for line in ran if "install" not in line and "npm" not in line] == [
         "python -m ruff check .",
         "python -m ruff format --check .",
         "python -m mypy",
