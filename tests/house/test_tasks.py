@@ -251,7 +251,14 @@ def test_a_package_upgraded_by_hand_is_not_lost(house):
 
 
 @pytest.mark.parametrize(
-    "lost", ["katex", "katex/dist/katex.mjs", "katex/dist/fonts", "@fontsource", "@fontsource/source-serif-4/files"]
+    "lost",
+    [
+        "katex",
+        "katex/dist/katex.mjs",
+        "katex/dist/fonts/KaTeX_Main-Regular.woff2",
+        "@fontsource",
+        "@fontsource/source-serif-4/files",
+    ],
 )
 def test_what_the_site_takes_from_npm_is_installed_again_if_it_is_lost(house, lost):
     house.call("site")
