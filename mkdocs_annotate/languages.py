@@ -37,6 +37,7 @@ from .heads import Language, address_of, languages, sitemap
 from .labels import Labels
 from .page import AnnotatedPage
 from .site import SCRIPT, STYLES, Site, assets, first_line
+from .sources import PackageError, pages
 from .unbroken import unbroken
 
 log = get_plugin_logger("annotate")
@@ -245,6 +246,14 @@ def add_files(files: Files, modules: Mapping[str, Path], npm: Path, config: MkDo
         files.append(File.generated(config, uri, content=""))
     for target, content in assets(npm):
         files.append(File.generated(config, target, content=content))
+
+
+def find_modules(root: Path, options: Options) -> dict[str, Path]:
+    """Find the module of each page of the package."""
+    try:
+        return pages(root / options.package, options.exclude)
+    except PackageError as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def refuse_overwriting(files: Files, modules: Mapping[str, Path], known: Sequence[Language]) -> None:

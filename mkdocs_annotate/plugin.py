@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import ConfigurationError, PluginError
+from mkdocs.exceptions import PluginError
 from mkdocs.livereload import LiveReloadServer
 from mkdocs.plugins import BasePlugin, event_priority
 from mkdocs.structure.files import Files
@@ -22,7 +22,6 @@ from .equations import EquationError, KatexError
 from .page import AnnotatedPage, annotate
 from .rows import SourceError
 from .site import squeeze
-from .sources import PackageError, pages
 
 
 class AnnotatePlugin(BasePlugin[languages.Options]):
@@ -46,10 +45,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         self.site = self.build.site(self.language, config, self.config)
         languages.dress(config, self.site)
         self.finder = search.prepare(config.plugins.get("material/search"), self.language.code)
-        try:
-            self.modules = pages(self.root / self.config.package, self.config.exclude)
-        except PackageError as error:
-            raise ConfigurationError(str(error)) from None
+        self.modules = languages.find_modules(self.root, self.config)
         self.annotated: dict[str, AnnotatedPage] = {}
         self.handwritten: dict[str, handwritten.Handwritten] = {}
         self.translated: list[str] = []
