@@ -38,11 +38,8 @@ why one value works for layers whose gradients differ by orders of magnitude.
 
 ## How far a step can go
 
-Both moments are weighted sums of the past (`bias_correction` below writes one out). By the Cauchy-Schwarz
-inequality
-$$\Big\lvert\sum \beta_1^i\, g_{t-i}\Big\rvert
-\le \sqrt{\sum (\beta_1^2 / \beta_2)^i}\; \sqrt{\sum \beta_2^i\, g_{t-i}^2}$$
-and the last root is $\sqrt{v_t}$ but for a constant. So no gradients at all can take a step longer than
+Both moments are weighted sums of the past (`bias_correction` below writes one out), and the Cauchy-Schwarz
+inequality bounds the first by the root of the second. So no gradients at all can take a step longer than
 $$\lvert\theta_t - \theta_{t-1}\rvert \le \alpha\, \frac{1 - \beta_1}{\sqrt{(1 - \beta_2)\,(1 - \beta_1^2 / \beta_2)}}$$
 once the corrections have faded, provided that $\beta_1^2 < \beta_2$. With $\beta_1 = 0.9$ and $\beta_2 = 0.999$
 that is $7.27\,\alpha$, reached by gradients that grow by the factor $\beta_2 / \beta_1$ from step to step. The
@@ -195,8 +192,8 @@ class Adam(GenericAdaptiveOptimizer):
         # **The order of the paper**, and of `torch.optim.Adam`.
         # $$\theta_t = \theta_{t-1} - \alpha\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon}$$
         #
-        # $\epsilon$ stands outside the root and after the correction. Where it is tiny, all it has to do is to keep
-        # a weight that never saw a gradient at $0 / \epsilon = 0$.
+        # $\epsilon$ stands outside the root and after the correction. Where it is tiny, all it has to do is to
+        # keep a weight that never saw a gradient at $0 / \epsilon = 0$.
         else:
             denominator = v.sqrt().div_(correction2**0.5).add_(group["eps"])
             step_size = group["lr"] / correction1

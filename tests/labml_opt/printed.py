@@ -16,8 +16,6 @@ PRINTED = {
     },
     "adam": {
         "paper's step": r"\theta_t = \theta_{t-1} - \alpha\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon}",
-        "Cauchy-Schwarz": r"\Big\lvert\sum \beta_1^i\, g_{t-i}\Big\rvert "
-        r"\le \sqrt{\sum (\beta_1^2 / \beta_2)^i}\; \sqrt{\sum \beta_2^i\, g_{t-i}^2}",
         "bound": r"\lvert\theta_t - \theta_{t-1}\rvert \le \alpha\, "
         r"\frac{1 - \beta_1}{\sqrt{(1 - \beta_2)\,(1 - \beta_1^2 / \beta_2)}}",
         "mean as a sum": r"m_t = (1 - \beta) \sum_{i=1}^{t} \beta^{t-i} g_i",

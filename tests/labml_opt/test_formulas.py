@@ -143,31 +143,6 @@ def test_paper_form(page, name):
         close(param, rule(theta, 0.1, m_hat, v_hat, 0.01))
 
 
-@prints("adam", "Cauchy-Schwarz")
-def test_the_moments_are_sums_and_the_first_is_bounded_by_the_root_of_the_second(page, name):
-    def sides(beta1, beta2, past):  # past[i] is g_{t-i}
-        i = np.arange(len(past))
-        left = abs(np.sum(beta1**i * past))
-        return left, math.sqrt(np.sum((beta1**2 / beta2) ** i)) * math.sqrt(np.sum(beta2**i * past**2))
-
-    assert is_printed(page, name)
-    param, gradients = parameter([0.0]), random_gradients(40, 1)
-    a = Adam([param])
-    for t, gradient in enumerate(gradients, 1):
-        feed(a, param, [gradient])
-        past = np.array([g.item() for g in reversed(gradients[:t])])
-        left, right = sides(0.9, 0.999, past)
-        assert left <= right
-        # The two sums are the moments, but for their constants.
-        i = np.arange(t)
-        assert abs(a.state[param]["exp_avg"].item()) == pytest.approx(0.1 * left, rel=1e-9)
-        assert a.state[param]["exp_avg_sq"].item() == pytest.approx(0.001 * np.sum(0.999**i * past**2), rel=1e-9)
-
-    # Gradients that grow by beta2 / beta1 a step make it an equality.
-    left, right = sides(0.9, 0.999, (0.9 / 0.999) ** np.arange(300))
-    assert left == pytest.approx(right, rel=1e-9)
-
-
 @prints("adam", "bound")
 def test_no_step_is_longer_than_the_bound(page, name):
     def rule(alpha, beta1, beta2):
