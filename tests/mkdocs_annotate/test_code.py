@@ -59,7 +59,7 @@ def test_lines_are_numbered_and_can_be_linked() -> None:
     )
 
 
-def test_d15_a_string_that_closes_tags_is_escaped() -> None:
+def test_a_string_that_closes_tags_is_escaped() -> None:
     code = ['s = "</pre><script>alert(2)</script>" # </span> &amp;']
     lines = shown(code)
     assert lines.text == code[0] + "\n"

@@ -48,7 +48,7 @@ def found(markdown: str) -> list[tuple[str, bool]]:
         "`$x$` and ``a ` $y$``",
     ],
 )
-def test_d06_dollars_that_are_money_or_variables_are_no_equations(line: str) -> None:
+def test_dollars_that_are_money_or_variables_are_no_equations(line: str) -> None:
     assert found(line) == []
     assert take_out(line)[0] == line.replace(r"\$", "$")
 
@@ -65,7 +65,7 @@ def test_d06_dollars_that_are_money_or_variables_are_no_equations(line: str) -> 
         ("costs $5, but $x$ is one", ["x"]),
     ],
 )
-def test_d06_equations_need_no_spaces_around_them(line: str, tex: list[str]) -> None:
+def test_equations_need_no_spaces_around_them(line: str, tex: list[str]) -> None:
     assert found(line) == [(each, False) for each in tex]
 
 
@@ -75,7 +75,7 @@ def test_fences_code_and_doctests_are_taken_before_equations() -> None:
     assert [piece.kind for piece in pieces(markdown)] == ["fence", "fence", "fence", "code", "inline"]
 
 
-def test_d04_an_environment_right_after_text_keeps_every_character() -> None:
+def test_an_environment_right_after_text_keeps_every_character() -> None:
     block = "\\begin{align}\nm_t &\\leftarrow \\beta_1 m_{t-1} \\\\\nv_t &< v_{t-1}\n\\end{align}"
     markdown = f"*Adam* update is,\n{block}\nwhere"
     text, taken = take_out(markdown)
@@ -88,7 +88,7 @@ def test_environments_inside_environments_are_one_equation() -> None:
     assert found(markdown) == [(r"\begin{align}\begin{align}a\end{align}\end{align}", True)]
 
 
-def test_d03_displays_inside_a_paragraph() -> None:
+def test_displays_inside_a_paragraph() -> None:
     markdown = (
         "Effective step is,\n$$\\Delta t = \\alpha$$\nThis is bounded by,\n$$\\vert \\Delta t \\vert \\le \\alpha$$"
     )
@@ -197,7 +197,7 @@ class Tags(HTMLParser):
         "<script>",
     ],
 )
-def test_d15_nothing_in_tex_becomes_a_tag_and_katex_is_trusted_with_classes_only(katex: Katex, tex: str) -> None:
+def test_nothing_in_tex_becomes_a_tag_and_katex_is_trusted_with_classes_only(katex: Katex, tex: str) -> None:
     tags = Tags(katex.render(tex, False))
     assert not tags.tags & {"a", "script", "img"}
     assert not tags.attributes & {"href", "src", "onclick", "id"}

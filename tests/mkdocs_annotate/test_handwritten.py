@@ -43,7 +43,7 @@ def test_a_rejected_equation_is_said_with_its_place_in_the_file(katex, front):
 
 
 def test_a_line_break_beside_japanese_leaves_no_space(katex):
-    """D13, on hand-written pages."""
+    """On hand-written pages."""
     html = "<p>学習率は\n小さい値です。\nAdam は\nよく使われます。two\nwords</p>"
     page = read("", "", "docs/page.ja.md")
     made = page.with_equations(html, katex, print)

@@ -327,12 +327,12 @@ def test_a_line_that_is_no_symbol_names_its_line(page: Make) -> None:
         page('"""\n# T\n\n```symbols\nm_t, m\n```\n"""\n')
 
 
-def test_d21_a_source_that_does_not_parse_names_its_line(page: Make) -> None:
+def test_a_source_that_does_not_parse_names_its_line(page: Make) -> None:
     with pytest.raises(SourceError, match=r"page\.py:2:5: Python can't parse this line"):
         page("x = 1\ny = = 2\n")
 
 
-def test_d01_tex_needs_no_r_in_front_of_the_docstring(page: Make) -> None:
+def test_tex_needs_no_r_in_front_of_the_docstring(page: Make) -> None:
     body = r"* $\alpha$ ($\beta_1$) $\theta_{t-1}$ $\frac{a}{b}$ $\nabla f$ $\rho$ $\vert x$"
     made = page(f'def f():\n    """{body}"""\ndef g():\n    r"""{body}"""\n')
     f, g = made.rows
@@ -402,9 +402,7 @@ def test_every_text_of_a_page_can_be_translated(page: Make, tmp_path: Path) -> N
     assert japanese.symbols[0].kept == "FP32"
 
 
-def test_e03_and_e05_code_anchors_equations_and_links_are_the_same_in_every_language(
-    katex: Katex, tmp_path: Path
-) -> None:
+def test_code_anchors_equations_and_links_are_the_same_in_every_language(katex: Katex, tmp_path: Path) -> None:
     def translate(text: str) -> str:
         """Replace the words by Japanese ones, and leave code, equations and targets."""
         pattern = (
@@ -443,7 +441,7 @@ def test_a_text_whose_english_changed_is_shown_in_english_and_marked(page: Make,
     assert made.rows[2].prose.startswith("<p>訳")
 
 
-def test_d15_a_catalogue_gets_the_same_treatment_as_a_source(page: Make, tmp_path: Path) -> None:
+def test_a_catalogue_gets_the_same_treatment_as_a_source(page: Make, tmp_path: Path) -> None:
     evil = "<script>alert(1)</script> [x](javascript:alert(1)) <img src=x onerror=y>"
     catalogue = catalogue_of(tmp_path, dedented(SOURCE), lambda text: f"{text[: text.startswith('## ') * 7]}{evil}")
     made = everything(page(SOURCE, catalogue=catalogue, language="ja"))

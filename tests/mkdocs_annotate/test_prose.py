@@ -73,7 +73,7 @@ def text_of(made: str) -> str:
 # Plain text first.
 
 
-def test_d10_comments_that_look_like_markdown_are_text() -> None:
+def test_comments_that_look_like_markdown_are_text() -> None:
     made = render(
         "------------------------------------------------\n"
         "part 2 ####\n"
@@ -113,7 +113,7 @@ def test_d10_comments_that_look_like_markdown_are_text() -> None:
         "&copy is text",
     ],
 )
-def test_d10_what_code_comments_hold_is_shown_as_typed(text: str) -> None:
+def test_what_code_comments_hold_is_shown_as_typed(text: str) -> None:
     made = render(text)
     assert Tags(made).tags == ["p"]
     assert text_of(made) == text.strip()
@@ -152,7 +152,7 @@ def test_tables_scroll_inside_a_box_of_their_own() -> None:
     assert Tags(made).tags.count("td") == 2
 
 
-def test_d08_a_bar_in_an_equation_does_not_split_a_cell() -> None:
+def test_a_bar_in_an_equation_does_not_split_a_cell() -> None:
     made = render("| a | b |\n|---|---|\n| $|x|$ | `a|b` |")
     assert "<td><math>|x|</math></td>\n<td><code>a|b</code></td>" in made
 
@@ -171,7 +171,7 @@ def test_doctests_and_fences_are_code_with_every_character() -> None:
 # Japanese.
 
 
-def test_d12_bold_beside_japanese_punctuation_and_latin_letters() -> None:
+def test_bold_beside_japanese_punctuation_and_latin_letters() -> None:
     made = render(
         "これは**「重要」**です。これは**終わり。**次の文。Adam**だけ**がAMSGrad**（2018）**と**重要**だ。__重要__は別。"
     )
@@ -180,7 +180,7 @@ def test_d12_bold_beside_japanese_punctuation_and_latin_letters() -> None:
     assert "__重要__" in made
 
 
-def test_d13_a_line_break_beside_japanese_is_no_space() -> None:
+def test_a_line_break_beside_japanese_is_no_space() -> None:
     made = render(
         "学習率は\n小さい値です。\nAdam は\nよく使われます。\nlearning\nrate\nは**強い**\n**語**と`x`\nと$y$\nです"
     )
@@ -190,11 +190,11 @@ def test_d13_a_line_break_beside_japanese_is_no_space() -> None:
     )
 
 
-def test_d13_a_line_break_inside_code_stays() -> None:
+def test_a_line_break_inside_code_stays() -> None:
     assert "学\n習" in text_of(render("```\n学\n習\n```"))
 
 
-def test_e03_anchors_of_a_translation_are_those_of_the_english_text() -> None:
+def test_anchors_of_a_translation_are_those_of_the_english_text() -> None:
     english, japanese = "## The moment\n\n### Why `m`?", "## モーメント\n\n### なぜ`m`か"
     assert anchors(english) == ["the-moment", "why-m"]
     made = render(japanese, headings=tuple(anchors(english)))
@@ -209,7 +209,7 @@ def test_an_anchor_can_be_fixed_in_a_heading() -> None:
 # Equations.
 
 
-def test_d03_a_display_inside_a_paragraph_stands_between_two_paragraphs() -> None:
+def test_a_display_inside_a_paragraph_stands_between_two_paragraphs() -> None:
     made = render(
         "Effective step is,\n$$\\Delta t = \\alpha$$\nThis is bounded by,\n$$\\vert \\Delta t \\vert \\le \\alpha$$"
     )
@@ -219,7 +219,7 @@ def test_d03_a_display_inside_a_paragraph_stands_between_two_paragraphs() -> Non
     )
 
 
-def test_d04_an_environment_after_a_text_line_keeps_its_tex(katex: Katex) -> None:
+def test_an_environment_after_a_text_line_keeps_its_tex(katex: Katex) -> None:
     block = "\\begin{align}\nm_t &\\leftarrow \\beta_1 m_{t-1} \\\\\nv_t &< v_{t-1}\n\\end{align}"
     made = render(f"*Adam* update is,\n{block}\nwhere", katex=katex)
     annotations = re.findall(r"<annotation[^>]*>(.*?)</annotation>", made, re.DOTALL)
@@ -321,7 +321,7 @@ def test_an_image_that_is_no_svg_of_the_folder_is_an_image() -> None:
 # Safety.
 
 
-def test_d15_raw_html_is_shown_as_typed() -> None:
+def test_raw_html_is_shown_as_typed() -> None:
     typed = "<script>alert(1)</script> <img src=x onerror=alert(1)> <!-- c --> <b>x</b>"
     made = render(typed)
     assert Tags(made).tags == ["p"]
@@ -344,7 +344,7 @@ def test_d15_raw_html_is_shown_as_typed() -> None:
         "<javascript:alert(1)>",
     ],
 )
-def test_d15_unsafe_schemes_lose_their_target(target: str) -> None:
+def test_unsafe_schemes_lose_their_target(target: str) -> None:
     for markdown in (
         f"[x]({target})",
         f"![x]({target})",
@@ -376,7 +376,7 @@ ALLOWED = {
 
 @given(NASTY)
 @settings(deadline=None, max_examples=400)
-def test_d15_no_text_becomes_a_tag_a_script_or_a_placeholder_left_over(parts: list[str]) -> None:
+def test_no_text_becomes_a_tag_a_script_or_a_placeholder_left_over(parts: list[str]) -> None:
     made = render("".join(parts))
     tags = Tags(made)
     assert set(tags.tags) <= ALLOWED
@@ -403,7 +403,7 @@ def test_d15_no_text_becomes_a_tag_a_script_or_a_placeholder_left_over(parts: li
     )
 )
 @settings(deadline=None)
-def test_d13_joining_lines_changes_white_space_and_nothing_else(words: list[str]) -> None:
+def test_joining_lines_changes_white_space_and_nothing_else(words: list[str]) -> None:
     squeezed = [re.sub(r"\s", "", render(joint.join(words))) for joint in ("\n", " ")]
     assert squeezed[0] == squeezed[1]
 

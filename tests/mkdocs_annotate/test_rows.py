@@ -203,7 +203,7 @@ def error_of(source: str) -> SourceError:
     return caught.value
 
 
-def test_d21_newer_syntax_is_reported_with_its_line_and_the_running_version() -> None:
+def test_newer_syntax_is_reported_with_its_line_and_the_running_version() -> None:
     newer = "x = 1\n\ndef f[**P](x: T) -> T:\n    return x\n" if sys.version_info < (3, 12) else "x = 1\n\ny = t'{x}'\n"
     if sys.version_info >= (3, 14):
         newer = "x = 1\n\nlazy import y\n"
@@ -216,7 +216,7 @@ def test_d21_newer_syntax_is_reported_with_its_line_and_the_running_version() ->
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="these are syntax errors before Python 3.12 only")
 @pytest.mark.parametrize("line", ["type X = int", "def f[T](x: T) -> T: ...", 'a = f"{d["k"]}"', "class A[T]: ..."])
-def test_d21_each_syntax_of_3_12_names_the_version_it_needs(line: str) -> None:
+def test_each_syntax_of_3_12_names_the_version_it_needs(line: str) -> None:
     error = error_of(line + "\n")
     assert error.line == 1
     assert "newer than this Python 3.11; build the site with Python 3.12 or later" in str(error)
@@ -254,7 +254,7 @@ def test_declared_encodings_byte_order_marks_and_windows_line_ends_are_read(tmp_
 # Prose is cut from the source text.
 
 
-def test_d01_tex_in_a_docstring_without_r_is_what_the_author_typed() -> None:
+def test_tex_in_a_docstring_without_r_is_what_the_author_typed() -> None:
     body = r"* $\alpha$ ($\beta_1$) $\theta_{t-1}$ $\frac{a}{b}$ $\nabla f$ $\rho$ $\vert x$"
     made = prose(f'def f():\n    """{body}"""\ndef g():\n    r"""{body}"""\n')
     assert made == [body, body]
@@ -286,7 +286,7 @@ def test_every_line_of_prose_knows_its_line_in_the_source() -> None:
     assert [row.prose for row in rows(source)] == ["Title\n  indented", "One.\n\n  Two."]
 
 
-def test_d17_quotes_and_hashes_inside_strings_are_neither_docstrings_nor_comments() -> None:
+def test_quotes_and_hashes_inside_strings_are_neither_docstrings_nor_comments() -> None:
     source = '''
         x = """
         # not a comment
@@ -309,7 +309,7 @@ def test_d17_quotes_and_hashes_inside_strings_are_neither_docstrings_nor_comment
     ).lstrip("\n")
 
 
-def test_d19_directives_to_tools_stay_in_the_code_column() -> None:
+def test_directives_to_tools_stay_in_the_code_column() -> None:
     source = """
         #!/usr/bin/env python
         # -*- coding: utf-8 -*-
@@ -331,13 +331,13 @@ def test_a_comment_that_only_speaks_of_a_directive_is_prose() -> None:
     assert made == ["type: of the value, not of the name\nnoqa is a word of linters. Write # noqa: it helps"]
 
 
-def test_d19_the_list_of_directives_can_be_extended() -> None:
+def test_the_list_of_directives_can_be_extended() -> None:
     source = "# region one\n# One.\nx = 1\n"
     made = read_rows(source, "page.py", re.compile(DIRECTIVES.pattern + r"|\#\s*region\b", re.VERBOSE))
     assert [row.prose for row in made if row.prose] == ["One."]
 
 
-def test_d22_a_docstring_stands_beside_its_own_definition_with_its_decorators() -> None:
+def test_a_docstring_stands_beside_its_own_definition_with_its_decorators() -> None:
     source = '''
         class A:
             """Class."""

@@ -43,7 +43,7 @@ def other_pages_are_there(site, without: str):
 
 
 def test_a_module_that_python_cant_parse_fails_a_strict_build_and_no_other_page(spoilt):
-    """D21: with its line; and without --strict the page itself says so."""
+    """It is named with its line; without --strict the page itself says so."""
     path = spoilt / "labml_opt" / "amsgrad.py"
     line = path.read_text(encoding="utf-8").count("\n") + 1
     path.write_text(path.read_text(encoding="utf-8") + "def broken(:\n", encoding="utf-8")
@@ -123,7 +123,6 @@ def test_an_english_text_that_changed_is_shown_marked_and_listed_and_fails_no_bu
 
 
 def test_a_page_without_a_twin_is_english_marked_and_stands_for_the_english_one(spoilt):
-    """E08."""
     (spoilt / "docs" / "guides" / "resume.ja.md").unlink(missing_ok=True)
     done, site = build(spoilt, "--strict", SITE_URL=ADDRESS)
     assert done.returncode == 0, done.stderr
@@ -149,7 +148,6 @@ def test_a_twin_with_other_headings_is_reported(spoilt):
 
 
 def test_scripts_and_unsafe_links_come_through_neither_comments_nor_catalogues(spoilt):
-    """D15."""
     with (spoilt / "labml_opt" / "adam.py").open("a", encoding="utf-8") as file:
         file.write(
             "\n# <script>alert(1)</script> <img src=x onerror=alert(1)> [x](javascript:alert(1))\n"

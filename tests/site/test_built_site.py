@@ -82,7 +82,7 @@ def test_what_the_stylesheets_load_is_there(site):
 
 
 def test_each_page_has_a_twin_and_the_switch_leads_to_it(site, plain_site):
-    """E01: relative, to the same page, with and without the site's address."""
+    """Its links are relative and lead to the same page, with and without the site's address."""
     for built_site in (site, plain_site):
         assert built_site.pages("") == built_site.pages("ja/")
         for folder, code in LANGUAGES.items():
@@ -118,7 +118,7 @@ def test_the_navigation_is_translated_and_complete(site):
 
 
 def test_nothing_is_left_in_english_unmarked_or_marked(site):
-    """E08, and all rows: the build lists what isn't translated, and lists nothing."""
+    """The build lists what isn't translated, rows included, and here it lists nothing."""
     assert "not translated" not in site.log
     for page in site.pages("ja/"):
         assert 'class="prose todo"' not in site.document("ja/" + page).html
@@ -138,7 +138,6 @@ def code_of(row: str) -> str:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_both_languages_have_the_same_rows_code_and_equations(site, module):
-    """E03, E05."""
     pages = [site.document(f"{folder}{module}/").html for folder in LANGUAGES]
     english, japanese = (rows(page) for page in pages)
     assert [anchor for anchor, _ in english] == [anchor for anchor, _ in japanese]
@@ -162,7 +161,7 @@ def test_the_code_column_is_the_source(site, project, module):
 
 
 def test_guides_have_the_same_anchors_in_both_languages(site):
-    """E03: the headings of a twin take the anchors of the English ones."""
+    """The headings of a twin take the anchors of the English ones."""
     for page in site.pages(""):
         if page.startswith("guides/"):
             anchors = [
@@ -254,7 +253,6 @@ def test_without_an_address_nothing_pretends_to_know_it(plain_site):
 
 
 def test_each_language_has_a_sitemap_with_alternates(site):
-    """E07."""
     space = {"s": "http://www.sitemaps.org/schemas/sitemap/0.9", "x": "http://www.w3.org/1999/xhtml"}
     for folder in LANGUAGES:
         text = (site.folder / folder / "sitemap.xml").read_text(encoding="utf-8")
@@ -301,7 +299,7 @@ def index_of(site, folder: str):
 
 
 def test_each_language_has_its_own_search_index(site):
-    """E06: its own language, every page once, every row that says something under its own anchor."""
+    """Its own language, every page once, every row that says something under its own anchor."""
     for folder in LANGUAGES:
         locations = [doc["location"] for doc in index_of(site, folder)["docs"]]
         assert len(locations) == len(set(locations))

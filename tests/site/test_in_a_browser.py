@@ -273,7 +273,7 @@ def test_everything_can_be_read_without_scripts(reader):
 
 
 def test_an_equation_is_set_once_and_stays_after_back(reader):
-    """D11: no script sets equations, so none can forget to."""
+    """No script sets equations, so none can forget to."""
     page = reader.open("adam/")
     count = page.locator(".katex-html").count()
     assert count == page.locator(".katex").count() > 10
