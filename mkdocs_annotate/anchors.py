@@ -12,20 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from .errors import FileError
+
 Pages = Mapping[str, Sequence[tuple[str, str]]]
 """The anchors of each page with their digests, as `page.digests` lists them."""
 
 TITLE = "page\tanchor\tdigest"
 
 
-class AnchorsError(Exception):
-    """A list that can't be read; its text is one sentence that begins with ``path:line``."""
-
-    def __init__(self, path: Path, line: int, message: str) -> None:
-        super().__init__(f"{path.as_posix()}:{line}: {message}")
-        self.path = path
-        self.line = line
-        self.message = message
+class AnchorsError(FileError):
+    """A list of anchors that can't be read."""
 
 
 @dataclass(frozen=True)

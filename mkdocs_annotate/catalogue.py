@@ -22,6 +22,8 @@ from typing import Literal, TypeVar
 
 from babel.messages.pofile import normalize, unescape
 
+from .errors import FileError
+
 State = Literal["ok", "missing", "stale", "fuzzy"]
 
 # Below this share of common characters two texts have nothing to say to each other (gettext's own threshold).
@@ -39,14 +41,8 @@ Content-Transfer-Encoding: 8bit
 _ORDER = {"msgctxt": 0, "msgid": 1, "msgstr": 2}
 
 
-class CatalogueError(Exception):
-    """A catalogue cannot be read; its text is one sentence that begins with ``path:line``."""
-
-    def __init__(self, path: Path, line: int, message: str) -> None:
-        super().__init__(f"{path.as_posix()}:{line}: {message}")
-        self.path = path
-        self.line = line
-        self.message = message
+class CatalogueError(FileError):
+    """A catalogue that can't be read."""
 
 
 @dataclass(frozen=True)

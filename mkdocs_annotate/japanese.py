@@ -28,6 +28,7 @@ from markdown_it import MarkdownIt
 from sudachipy import Dictionary, Morpheme, SplitMode, Tokenizer  # type: ignore[import-untyped]
 
 from .equations import Katex
+from .errors import FileError
 from .prose import Context, Where, render
 from .spans import Finding, TextKind, spans
 
@@ -37,14 +38,8 @@ _WORDS_OR_MARKS = f"[{_JAPANESE}{_MARKS}]"
 _KATAKANA = re.compile(r"[\u30a1-\u30ff]+")
 
 
-class GlossaryError(Exception):
-    """A glossary cannot be read; its text is one sentence that begins with ``path:line``."""
-
-    def __init__(self, path: Path, line: int, message: str) -> None:
-        super().__init__(f"{path.as_posix()}:{line}: {message}")
-        self.path = path
-        self.line = line
-        self.message = message
+class GlossaryError(FileError):
+    """A glossary that can't be read."""
 
 
 @dataclass(frozen=True)
