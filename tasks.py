@@ -32,6 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 ENGINE = "./mkdocs_annotate"
 OLDEST_TORCH = "torch==2.10.*"
+PYTEST = ("python", "-m", "pytest", "-q", "-n", "auto", "--maxprocesses", "8")  # more would wait for the longest file
 UNFINISHED = "unfinished"  # a file in a virtual environment while it is being made
 
 # What is looked at before an installation is believed to be whole: every package, and what the site takes from npm.
@@ -273,8 +274,8 @@ def serve(*arguments: str) -> int:
 
 
 def test(*arguments: str) -> int:
-    """Run the tests."""
-    return run(prepare(FULL), "python", "-m", "pytest", "-q", *arguments)
+    """Run the tests, in a process for each core; `-n 0` runs them in one."""
+    return run(prepare(FULL), *PYTEST, *arguments)
 
 
 def check(*arguments: str) -> int:
@@ -293,7 +294,7 @@ def check(*arguments: str) -> int:
 
 def check_oldest(*arguments: str) -> int:
     """Run the optimizers' tests with the oldest torch that is supported, in an environment of its own."""
-    return run(prepare(OLDEST), "python", "-m", "pytest", "-q", *(arguments or ("tests/labml_opt",)))
+    return run(prepare(OLDEST), *PYTEST, *(arguments or ("tests/labml_opt",)))
 
 
 def translate(*arguments: str) -> int:

@@ -307,7 +307,7 @@ def test_check_oldest_lifts_the_constraint_in_an_environment_of_its_own(house, m
     monkeypatch.setenv("PIP_CONSTRAINT", "constraint.txt")
     _, (_, pip, _), ran = house.call("check-oldest")
     assert pip.endswith(" torch==2.10.*")
-    assert ran[-1] == "python -m pytest -q tests/labml_opt"
+    assert ran[-1] == "python -m pytest -q -n auto --maxprocesses 8 tests/labml_opt"
     assert "PIP_CONSTRAINT" not in house.tasks.environment(house.tasks.OLDEST)
     assert "PIP_CONSTRAINT" in house.tasks.environment(house.tasks.FULL)
     assert house.tasks.OLDEST.venv != house.tasks.FULL.venv
@@ -318,8 +318,8 @@ def test_check_oldest_lifts_the_constraint_in_an_environment_of_its_own(house, m
     [
         ("site", "mkdocs build --strict"),
         ("serve", "mkdocs serve"),
-        ("test", "pytest -q"),
-        ("check-oldest", "pytest -q"),
+        ("test", "pytest -q -n auto --maxprocesses 8"),
+        ("check-oldest", "pytest -q -n auto --maxprocesses 8"),
         ("translate", "mkdocs_annotate translate"),
         ("figures", "labml_opt.figures"),
     ],

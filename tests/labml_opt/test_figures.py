@@ -153,9 +153,13 @@ def drawn(tmp_path_factory):
     """All figures but those of AMSGrad, which take as long as all others together, drawn here."""
     folder = tmp_path_factory.mktemp("figures")
     names = [name for name in NAMES if "amsgrad" not in name]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
     before = torch.get_num_threads(), torch.get_rng_state()
     figures.write(names, folder)
-    return folder, names, before, (torch.get_num_threads(), torch.get_rng_state())
+    after = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(threads)
+    return folder, names, before, after
 
 
 def test_another_process_draws_the_same_bytes(drawn, tmp_path):

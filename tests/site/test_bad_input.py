@@ -6,14 +6,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from building import ADDRESS, Built, copy_of_project, mkdocs
+from building import ADDRESS, Built, built, copy_of_project, mkdocs
+
+
+@pytest.fixture(scope="module")
+def whole(project, tmp_path_factory):
+    """The sources with the equations already set, which a build of the site leaves behind."""
+    if not (project / ".cache").exists():
+        built(project, tmp_path_factory.mktemp("whole"))
+    return project
 
 
 @pytest.fixture
-def spoilt(project, tmp_path):
-    """A copy of the sources to be spoilt, with the equations already set."""
+def spoilt(whole, tmp_path):
+    """A copy of the sources to be spoilt."""
     folder = tmp_path / "project"
-    shutil.copytree(project, folder, symlinks=True)
+    shutil.copytree(whole, folder, symlinks=True)
     return folder
 
 
