@@ -75,6 +75,8 @@ def same_syntax(one: object, other: object) -> bool:
         if isinstance(a, ast.AST):
             for name in a._fields:
                 x, y = getattr(a, name, None), getattr(b, name, None)
+                if x is y:  # as names, small numbers and `Load()` are, which is most of a tree
+                    continue
                 if isinstance(x, ast.AST | list):
                     todo.append((x, y))
                 elif x.__class__ is not y.__class__ or repr(x) != repr(y):
