@@ -37,6 +37,11 @@ LABELS = (
     "This page falls between two numbers",
     "There is nothing at this address. The pages are here:",
     "This page could not be made:",
+    "Download",
+    "Open in Colab",
+    "Not yet run on CUDA: these are the outputs of a CPU",
+    "Run on CUDA, too:",
+    "by an earlier version",
 )
 
 

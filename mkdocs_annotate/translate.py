@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from . import anchors, labels, page
+from . import anchors, labels, notebooks, page
 from .catalogue import Catalogue, CatalogueError, Message, update
 from .rows import SourceError
 from .sources import PackageError, modules
@@ -56,6 +56,7 @@ class Project:
     npm: Path
     languages: tuple[str, ...]
     nav: object
+    notebooks: Path | None = None
 
     @classmethod
     def load(cls, config: Path) -> Project:
@@ -87,6 +88,7 @@ class Project:
             npm=root / options.get("npm", "node_modules"),
             languages=tuple(options.get("languages") or {"en": "English"}),
             nav=settings.get("nav"),
+            notebooks=root / options["notebooks"] if options.get("notebooks") else None,
         )
 
     @property
@@ -104,6 +106,10 @@ class Project:
             return modules(self.package, self.exclude)
         except PackageError as error:
             raise ProjectError(str(error)) from None
+
+    def notebook_paths(self) -> dict[str, Path]:
+        """Find the notebooks, by name."""
+        return notebooks.find(self.notebooks) if self.notebooks else {}
 
     def handwritten(self) -> list[Path]:
         """List the hand-written pages in the default language."""
@@ -137,6 +143,11 @@ def catalogues(project: Project, problems: list[Problem]) -> dict[str, list[Mess
             found[name] = page.messages(path, name)
         except SourceError as error:
             problems.append(Problem(project.name(Path(error.path)), error.line, error.message))
+    for name, path in project.notebook_paths().items():
+        try:
+            found[name] = notebooks.messages(path)
+        except notebooks.NotebookError as error:
+            problems.append(Problem(project.name(error.path), error.line, error.message))
     return {**found, "site": labels.messages(project.nav)}
 
 
@@ -170,6 +181,9 @@ def translate(project: Project, accept: Sequence[Path] = ()) -> tuple[list[str],
             accepted = twin.resolve() in {path.resolve() for path in accept}
             if twin.exists() and write_digest(twin, digest(source), replace=accepted):
                 report.append(f"{project.name(twin)}: follows {project.name(source)} as it is now")
+        for path in project.notebook_paths().values():
+            with contextlib.suppress(notebooks.NotebookError, CatalogueError):  # `catalogues` and `update` have said so
+                report += write_twins(project, path)
         report.append(f"{language}: {progress(project, language, wanted)}")
     try:
         pages = anchored(project)
@@ -184,6 +198,36 @@ def translate(project: Project, accept: Sequence[Path] = ()) -> tuple[list[str],
 
 
 _BREAKING = ("moved", "gone")
+
+
+def write_twins(project: Project, path: Path) -> list[str]:
+    """Make the twins of a notebook in the other languages anew; say which ones changed."""
+    notebook = notebooks.read(path)
+    changed = []
+    for language in project.translations:
+        catalogue = Catalogue.load(project.locale / language / f"{path.stem}.po")
+        twin = notebooks.twin_of(path, language)
+        if notebooks.write(notebooks.translated(path, notebook, catalogue), twin):
+            changed.append(f"{project.name(twin)}: follows {project.name(path)} as it is now")
+    return changed
+
+
+def check_notebooks(project: Project, language: str) -> list[Problem]:
+    """List the twins that say something else than the notebook and its catalogue."""
+    problems = []
+    for path in project.notebook_paths().values():
+        twin = notebooks.twin_of(path, language)
+        try:
+            catalogue = Catalogue.load(project.locale / language / f"{path.stem}.po")
+            wanted = notebooks.translated(path, notebooks.read(path), catalogue)
+            if not twin.exists() or notebooks.read(twin) != wanted:
+                what = f"this is not what {project.name(path)} and its catalogue say; run `{COMMAND}`."
+                problems.append(Problem(project.name(twin), 1, what))
+        except notebooks.NotebookError as error:
+            problems.append(Problem(project.name(error.path), error.line, error.message))
+        except CatalogueError:
+            pass  # check_catalogue says so
+    return problems
 
 
 def check_anchors(project: Project) -> list[Problem]:
@@ -283,6 +327,7 @@ def check(project: Project, only: Sequence[str] = ()) -> list[Problem]:
         for name in project.exclude if not only else ():
             problems += check_own_catalogue(project, language, name, texts)
         if not only:
+            problems += check_notebooks(project, language)
             problems += strangers(project, language, wanted)
         for text in texts:
             found = differences(text.english, text.markdown)
