@@ -55,10 +55,19 @@ def _lines(
     )
 
 
-def fence(text: str, language: str, slots: Mapping[str, int] | None = None) -> str:
-    """Make a block of code that stands inside prose."""
+def fence(
+    text: str,
+    language: str,
+    slots: Mapping[str, int] | None = None,
+    links: Mapping[str, str] | None = None,
+    *,
+    focusable: bool = False,
+) -> str:
+    """Make a block of code that stands inside prose; one that may scroll has to be `focusable`."""
     text = text.rstrip("\n") + "\n"
-    return f'<pre class="highlight"><code>{_html(text, _lexer(language), slots or {}, {})}</code></pre>'
+    made = _html(text, _lexer(language), slots or {}, links or {})
+    focus = ' tabindex="0"' if focusable else ""
+    return f'<pre class="highlight"{focus}><code>{made}</code></pre>'
 
 
 def _lexer(language: str) -> Lexer | None:

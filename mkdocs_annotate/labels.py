@@ -37,6 +37,7 @@ LABELS = (
     "This page falls between two numbers",
     "There is nothing at this address. The pages are here:",
     "This page could not be made:",
+    "Show the code",
     "Download",
     "Open in Colab",
     "Not yet run on CUDA: these are the outputs of a CPU",

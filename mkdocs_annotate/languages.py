@@ -32,6 +32,7 @@ from mkdocs.utils.templates import TemplateContext, script_tag_filter, url_filte
 
 from .beside import beside, stamped
 from .catalogue import Catalogue, CatalogueError
+from .cells import NotebookPage
 from .equations import Katex
 from .heads import Language, address_of, languages, sitemap
 from .labels import Labels
@@ -56,6 +57,8 @@ class Options(base.Config):
     npm = config_options.Type(str, default="node_modules")
     ref = config_options.Type(str, default="main")
     card = config_options.Type(str, default="")
+    notebooks = config_options.Type(str, default="")
+    source = config_options.Type(str, default="")
 
 
 @dataclass
@@ -97,7 +100,7 @@ class Build:
             log.warning(message)
 
     def finish(
-        self, folder: str, site: Site, pages: Iterable[str], annotated: Iterable[AnnotatedPage], untold: Iterable[str]
+        self, folder: str, site: Site, pages: Iterable[str], annotated: Iterable[AnnotatedPage | NotebookPage], untold: Iterable[str]
     ) -> None:
         """Write the sitemap of a language, if the address is known; list what isn't translated, and fail no build."""
         if self.address:

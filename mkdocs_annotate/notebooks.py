@@ -2,9 +2,9 @@
 
 ``lesson.ipynb`` is written by hand and executed on a CPU, ``lesson.ja.ipynb`` is its twin in another language, made from
 it and the catalogue ``lesson.po``: the same code and outputs, other words. ``lesson.cuda.ipynb`` is a run on a GPU.
-Each carries the stamp of its run. Three tags of cells mean something here: ``parameters`` (a test runs the notebook with
-others), ``install`` (the first cell, which says where the package comes from) and ``caption`` (a Markdown cell: the text
-of the figure above it).
+Each carries the stamp of its run. Some tags of cells mean something here: ``parameters`` (a test runs the notebook with
+others), ``install`` (it says where the package comes from), ``caption`` (a Markdown cell: the text of the figure above
+it), ``hide-input`` (code that a page folds away) and ``raises-exception`` (a cell that is meant to fail).
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def tags(cell: Cell) -> Sequence[str]:
 # Writing
 
 
-def write(notebook: Notebook, path: Path) -> bool:
-    """Write a notebook as Jupyter does; an interrupted write leaves the old one whole. Return whether it changed."""
+def text_of(notebook: Notebook) -> str:
+    """Return a notebook as Jupyter writes it."""
     notebook = copy.deepcopy(notebook)
     for cell in notebook["cells"]:
         for part in (cell, *cell.get("outputs", ())):
@@ -149,7 +149,12 @@ def write(notebook: Notebook, path: Path) -> bool:
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
             data.update({kind: _split(value) for kind, value in data.items()})
-    text = json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    return json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+
+def write(notebook: Notebook, path: Path) -> bool:
+    """Write a notebook; an interrupted write leaves the old one whole. Return whether it changed."""
+    text = text_of(notebook)
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
     new = path.with_name(f".{path.name}.new")
@@ -158,9 +163,8 @@ def write(notebook: Notebook, path: Path) -> bool:
         new.write_text(text, encoding="utf-8", newline="\n")
         os.replace(new, path)
     except OSError as error:
-        raise NotebookError(path, 1, f"the notebook can't be written ({error.strerror}).") from None
-    finally:
         new.unlink(missing_ok=True)
+        raise NotebookError(path, 1, f"the notebook can't be written ({error.strerror}).") from None
     return True
 
 

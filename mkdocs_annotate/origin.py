@@ -22,6 +22,17 @@ def sources(cells: Sequence[str], package: Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def homes(cells: Sequence[str], package: Path) -> dict[str, str]:
+    """Return the names that some cells import from the package, each with the module that defines it."""
+    found = {}
+    for node in (node for cell in cells for node in ast.walk(_parse(cell))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == package.name:
+            for alias in node.names:
+                module = _home(node.module, alias.name, package)
+                found |= {alias.asname or alias.name: module} if module != f"{node.module}.{alias.name}" else {}
+    return found
+
+
 def digest(text: str) -> str:
     """Return a short digest of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]

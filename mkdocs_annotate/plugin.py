@@ -17,8 +17,10 @@ from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from mkdocs.utils.templates import TemplateContext
 
-from . import handwritten, heads, languages, search
+from . import handwritten, heads, jupyter, languages, search
+from .cells import NotebookPage
 from .equations import EquationError, KatexError
+from .errors import FileError
 from .page import AnnotatedPage, annotate
 from .rows import SourceError
 from .site import squeeze
@@ -46,10 +48,13 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         languages.dress(config, self.site)
         self.finder = search.prepare(config.plugins.get("material/search"), self.language.code)
         self.modules = languages.find_modules(self.root, self.config)
+        self.notebooks = jupyter.settle(config, self.config, self.build, self.language)
         self.annotated: dict[str, AnnotatedPage] = {}
+        self.executed: dict[str, NotebookPage] = {}
         self.handwritten: dict[str, handwritten.Handwritten] = {}
         self.translated: list[str] = []
 
+    @event_priority(50)  # before mkdocs-jupyter looks for notebooks
     def on_files(self, files: Files, *, config: MkDocsConfig) -> None:
         """Add a page for each module and what comes from npm; put the pages of this language in their places."""
         self.untold = languages.take_twins(files, self.language, self.build.languages)
@@ -58,6 +63,10 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
             languages.share(files)
         else:
             languages.refuse_overwriting(files, self.modules, self.build.languages)
+        try:
+            jupyter.add_files(files, self.notebooks, config, self.build, self.language, self.config)
+        except FileError as error:
+            raise PluginError(str(error)) from None
 
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> None:
         """Translate the titles that mkdocs.yml gives."""
@@ -72,7 +81,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         """Take the equations out of a hand-written page, and give the headings of a twin the English anchors."""
         uri = page.file.src_uri
         page.meta["untranslated"] = uri in self.untold
-        if uri in self.modules:
+        if uri in self.modules or uri.endswith(".ipynb"):
             return ""
         if self.code:
             config.mdx_configs.setdefault("toc", {})["slugify"] = languages.Anchors(self.build.headings[uri], markdown)
@@ -85,9 +94,13 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         try:
             if uri in self.modules:
                 return self.annotate(page, self.modules[uri], files)
+            if uri in self.notebooks:
+                return self.execute(page, html, files)
+            if uri not in self.handwritten:
+                return html
             self.build.same_headings(page, self.language)
             return self.handwritten[uri].with_equations(html, self.build.katex, self.build.say)
-        except (SourceError, EquationError) as error:
+        except (SourceError, EquationError, FileError) as error:
             self.build.say(str(error))
             return f"<p>{self.site.label('This page could not be made:')} <code>{escape(str(error))}</code></p>"
         except KatexError as error:
@@ -108,6 +121,13 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         )
         return self.build.fill(page, ann)
 
+    def execute(self, page: Page, html: str, files: Files) -> str:
+        """Make the page of a notebook."""
+        uri, build = page.file.src_uri, self.build
+        made = jupyter.make_page(page, html, self.notebooks[uri], files, build, self.language, self.site, self.config)
+        self.executed[uri] = made
+        return made.html
+
     @event_priority(50)  # before the search reads the page
     def on_page_context(self, context: TemplateContext, *, page: Page, config: MkDocsConfig, nav: Navigation) -> None:
         """Hand the templates what they need, and the search what it finds."""
@@ -117,6 +137,9 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
             known |= {"ann": ann, "file": self.modules[page.file.src_uri].relative_to(self.root).as_posix()}
             page.content = self.rows.render(known)
             lede = heads.plain(f"{ann.lede} {ann.use} {ann.dont}")
+        if nb := self.executed.get(page.file.src_uri):
+            known |= jupyter.context(page, nb, self.notebooks[page.file.src_uri], self.build, self.site)
+            lede = heads.plain(nb.lede)
         html = page.content or ""
         search.add(self.finder, page.meta, search.entries(page.url, title, html, lede))
         self.translated += [page.url] * (not page.meta["untranslated"])
@@ -135,7 +158,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
     def on_post_build(self, *, config: MkDocsConfig) -> None:
         """Finish search index and sitemap, then build the other languages."""
         search.finish(self.finder, self.language.code)
-        self.build.finish(config.site_dir, self.site, self.translated, self.annotated.values(), self.untold)
+        self.build.finish(config.site_dir, self.site, self.translated, [*self.annotated.values(), *self.executed.values()], self.untold)
         if not self.code:
             languages.build_others(self, config)
             self.build.katex.close()
