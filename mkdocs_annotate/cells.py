@@ -7,6 +7,7 @@ outputs are taken. A picture stands in a figure whose caption is the Markdown ce
 
 from __future__ import annotations
 
+import base64
 import html
 import re
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ GREY = "#767676"
 """The ink of a drawing that can be read on white and on black; on a page it becomes the ink of the page."""
 
 _TITLE = re.compile(r"# (.*)\n*")
+_DRAWING = re.compile(r'<img\b[^>]*src="data:image/svg\+xml;base64,([^"]*)"[^>]*>')
 _PICTURE = re.compile(r"<(?:svg|img)\b")
 
 
@@ -177,7 +179,9 @@ class _Page:
     def marked(self, made: str) -> str:
         """Mark a text as one that isn't translated."""
         label = html.escape(self.context.label("Not translated yet: this is the English text"))
-        return f'<div class="todo" lang="en"><span class="label" lang="{self.context.language}">{label}</span>{made}</div>'
+        return (
+            f'<div class="todo" lang="en"><span class="label" lang="{self.context.language}">{label}</span>{made}</div>'
+        )
 
     def free(self, anchor: str) -> str:
         number, new = 1, anchor
@@ -218,6 +222,7 @@ class _Page:
             text, where, todo = self.translated(after)
             caption = render_line(text, where, self.context)
             caption = self.marked(caption) if todo else caption
+        made = _DRAWING.sub(lambda drawing: base64.b64decode(drawing[1]).decode(), made)
         name = self.free(f"{cell['id']}-figure")
         # Two drawings on one page may name their parts alike.
         made = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", made).replace(GREY, "currentColor")

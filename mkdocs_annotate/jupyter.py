@@ -1,7 +1,7 @@
-"""Where the engine and mkdocs-jupyter meet: which notebooks are pages, what mkdocs-jupyter is told, what readers download.
+"""Where the engine and mkdocs-jupyter meet: which notebooks are pages, what it is told, what readers download.
 
-The notebooks lie beside `docs`, not in it. In each language MkDocs is handed a copy in the cache whose text is left out,
-so that mkdocs-jupyter makes HTML of code and outputs, and of nothing else.
+The notebooks lie beside `docs`, not in it. In each language MkDocs is handed a copy in the cache whose text is left
+out, so that mkdocs-jupyter makes HTML of code and outputs, and of nothing else.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ import os
 import posixpath
 import re
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import ConfigurationError
+from mkdocs.exceptions import ConfigurationError, PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from mkdocs.structure.toc import AnchorLink, TableOfContents
 
 from . import cells, notebooks
 from .heads import Language
@@ -31,7 +29,7 @@ ONLY = ["*.ipynb"]
 
 
 def settle(config: MkDocsConfig, options: Options, build: Build, language: Language) -> dict[str, Path]:
-    """Tell mkdocs-jupyter to leave Python and Markdown files alone and to pass no error; return the notebooks by page."""
+    """Tell mkdocs-jupyter to take notebooks only and to pass no error; return the notebooks by page."""
     found = notebooks.find(build.root / options.notebooks) if options.notebooks else {}
     jupyter = config.plugins.get("mkdocs-jupyter")
     if found and jupyter is None:
@@ -54,6 +52,18 @@ def add_files(
     files: Files, pages: Mapping[str, Path], config: MkDocsConfig, build: Build, language: Language, options: Options
 ) -> None:
     """Add a page for each notebook, and in the default language what can be downloaded, in every language."""
+    try:
+        for file in [file for file in files if file.src_uri.endswith(".ipynb") and file.abs_src_path]:
+            path = Path(os.path.relpath(str(file.abs_src_path)))
+            notebooks.refuse_failures(path, notebooks.read(path))
+        _add_files(files, pages, config, build, language, options)
+    except notebooks.NotebookError as error:
+        raise PluginError(str(error)) from None
+
+
+def _add_files(
+    files: Files, pages: Mapping[str, Path], config: MkDocsConfig, build: Build, language: Language, options: Options
+) -> None:
     for uri, path in pages.items():
         notebook = notebooks.read(path)
         notebooks.check_outputs(path, notebook)
@@ -67,6 +77,26 @@ def add_files(
                 if (given := twin(path, each)).exists():
                     content = published(given, build, each, options)
                     files.append(File.generated(config, download(uri, each), content=content))
+
+
+def is_notebook(page: Page) -> bool:
+    """Tell whether a page is a notebook; if mkdocs-jupyter runs it, a failing cell ends the build with one sentence."""
+    if not page.file.src_uri.endswith(".ipynb"):
+        return False
+    render = page.render
+
+    def rendered(config: MkDocsConfig, files: Files) -> None:
+        try:
+            render(config, files)
+        except Exception as error:  # of nbclient, which the engine doesn't know unless it is used
+            if not hasattr(error, "ename"):
+                raise
+            (first, *_) = re.findall(r"-{5,}\n(.*)\n", str(error)) or [""]
+            reason = f"{error.ename}: {getattr(error, 'evalue', '')}"
+            raise PluginError(f"{page.file.src_uri}: the cell that begins with `{first}` fails ({reason}).") from None
+
+    page.render = rendered  # type: ignore[method-assign]
+    return True
 
 
 def twin(path: Path, language: Language) -> Path:
@@ -108,39 +138,32 @@ def _page(target: str, path: Path, root: Path, options: Options) -> str:
     return way + mark + anchor
 
 
-def make_page(
-    page: Page, converted: str, path: Path, files: Files, build: Build, language: Language, site: Site, options: Options
+def executed(
+    page: Page, converted: str, files: Files, build: Build, site: Site, options: Options
 ) -> cells.NotebookPage:
-    """Make the page of a notebook, and tell MkDocs what it asks of one."""
-    links = Links(page, files)
-    made = cells.annotate(
+    """Make the page of a notebook."""
+    path, links = build.root / page.file.src_uri, Links(page, files)
+    return cells.annotate(
         path,
         converted,
         package=build.root / options.package,
-        language=language.code,
-        catalogue=build.catalogue(path.stem, language),
+        language=site.language.code,
+        catalogue=build.catalogue(path.stem, site.language),
         katex=build.katex,
         label=site.label,
         links=lambda target: links(_page(target, path, build.root, options)),
     )
-    for problem in made.problems:
-        build.say(problem)
-    page.meta.update(template="notebook.html", title=escape(made.title), description=made.description)
-    page.present_anchor_ids = set(made.anchors)
-    top = AnchorLink(made.title, "top", 1)
-    top.children = [AnchorLink(item.name, item.id, 2 if item.is_class else 3) for item in made.outline]
-    page.toc = TableOfContents([top])
-    return made
 
 
-def context(page: Page, made: cells.NotebookPage, path: Path, build: Build, site: Site) -> dict[str, Any]:
+def context(page: Page, made: cells.NotebookPage, build: Build, site: Site) -> dict[str, Any]:
     """Return what the template of a notebook needs beside that of any page."""
-    given = [(each, twin(path, each)) for each in build.languages]
-    own = twin(path, site.language)
-    source = urlsplit(site.repo)
-    where = f"{source.path.strip('/').removesuffix('.git')}/blob/{site.ref}/{Path(os.path.relpath(own, build.root)).as_posix()}"
+    path, repo = build.root / page.file.src_uri, urlsplit(site.repo)
+    own = Path(page.file.src_uri).with_name(twin(path, site.language).name).as_posix()
+    where = f"{repo.path.strip('/').removesuffix('.git')}/blob/{site.ref}/{own}"
     return {
         "nb": made,
-        "downloads": [(each, download(page.file.src_uri, each)) for each, file in given if file.exists()],
-        "colab": f"https://colab.research.google.com/github/{where}" if source.netloc == "github.com" else "",
+        "downloads": [
+            (each, download(page.file.src_uri, each)) for each in build.languages if twin(path, each).exists()
+        ],
+        "colab": f"https://colab.research.google.com/github/{where}" if repo.netloc == "github.com" else "",
     }

@@ -36,7 +36,7 @@ from .cells import NotebookPage
 from .equations import Katex
 from .heads import Language, address_of, languages, sitemap
 from .labels import Labels
-from .page import AnnotatedPage
+from .page import AnnotatedPage, annotate
 from .site import SCRIPT, STYLES, Site, assets, first_line
 from .sources import PackageError, pages
 from .unbroken import unbroken
@@ -100,13 +100,18 @@ class Build:
             log.warning(message)
 
     def finish(
-        self, folder: str, site: Site, pages: Iterable[str], annotated: Iterable[AnnotatedPage | NotebookPage], untold: Iterable[str]
+        self,
+        folder: str,
+        site: Site,
+        pages: Iterable[str],
+        made: Iterable[AnnotatedPage | NotebookPage],
+        untold: Iterable[str],
     ) -> None:
         """Write the sitemap of a language, if the address is known; list what isn't translated, and fail no build."""
         if self.address:
             text = sitemap(self.address, site.language, self.languages, pages)
             write_file(text.encode(), f"{folder}/sitemap.xml")
-        todo = [f"{page.name}: {page.todo_count}" for page in annotated if page.todo_count]
+        todo = [f"{page.name}: {page.todo_count}" for page in made if page.todo_count]
         missing = [f'"{text}"' for text in site.label.missing]
         for what, names in (("texts", todo), ("pages", sorted(untold)), ("labels", missing)):
             if names:
@@ -122,17 +127,16 @@ class Build:
             self.say(str(error))
             return Catalogue(path, [], None)
 
-    def fill(self, page: Page, annotated: AnnotatedPage) -> str:
-        """Tell MkDocs what it asks of a page: title, description, table of contents, anchors; as yet no content."""
-        for problem in annotated.problems:
+    def fill(self, page: Page, made: AnnotatedPage | NotebookPage, template: str) -> str:
+        """Tell MkDocs what it asks of a page: title, description, contents, anchors; return the page's HTML."""
+        for problem in made.problems:
             self.say(problem)
-        title = escape(annotated.title)
-        page.meta.update(template="annotated.html", title=title, description=annotated.description)
-        page.present_anchor_ids = set(annotated.anchors)
-        top = AnchorLink(annotated.title, "top", 1)
-        top.children = [AnchorLink(item.name, item.id, 2) for item in annotated.outline]
+        page.meta.update(template=template, title=escape(made.title), description=made.description)
+        page.present_anchor_ids = set(made.anchors)
+        top = AnchorLink(made.title, "top", 1)
+        top.children = [AnchorLink(item.name, item.id, 2) for item in made.outline]
         page.toc = TableOfContents([top])
-        return ""
+        return made.html if isinstance(made, NotebookPage) else ""  # the rows come later
 
     def same_headings(self, page: Page, language: Language) -> None:
         """Remember the headings of a page in the default language; warn if its twin has others."""
@@ -353,6 +357,21 @@ class Links:
                     known.setdefault(file, {})[anchor] = target
                 return file.url_relative_to(self.page.file) + (f"#{anchor}" if anchor else "")
         return None
+
+
+def annotated(page: Page, path: Path, files: Files, build: Build, site: Site) -> AnnotatedPage:
+    """Make the page of a module; its rows become the content when the templates are at hand."""
+    name = page.file.src_uri.removesuffix(".md")
+    return annotate(
+        path,
+        name=name,
+        language=site.language.code,
+        catalogue=build.catalogue(name, site.language),
+        katex=build.katex,
+        figures_dir=site.figures,
+        label=site.label,
+        links=Links(page, files),
+    )
 
 
 class Plugin(Protocol):

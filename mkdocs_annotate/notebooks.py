@@ -1,10 +1,12 @@
 """Notebooks: found, read and checked, translated into twins, and told whether their stored outputs are stale.
 
-``lesson.ipynb`` is written by hand and executed on a CPU, ``lesson.ja.ipynb`` is its twin in another language, made from
-it and the catalogue ``lesson.po``: the same code and outputs, other words. ``lesson.cuda.ipynb`` is a run on a GPU.
-Each carries the stamp of its run. Some tags of cells mean something here: ``parameters`` (a test runs the notebook with
-others), ``install`` (it says where the package comes from), ``caption`` (a Markdown cell: the text of the figure above
-it), ``hide-input`` (code that a page folds away) and ``raises-exception`` (a cell that is meant to fail).
+``lesson.ipynb`` is written by hand and executed on a CPU. ``lesson.ja.ipynb`` is its twin in another language, made
+from it and the catalogue ``lesson.po``: the same code and outputs, other words. ``lesson.cuda.ipynb`` is a run on a
+GPU. Each carries the stamp of its run.
+
+Some tags of cells mean something here: ``parameters`` (a test runs the notebook with others), ``install`` (it says
+where the package comes from), ``caption`` (a Markdown cell: the text of the figure above it), ``hide-input`` (code that
+a page folds away) and ``raises-exception`` (a cell that is meant to fail).
 """
 
 from __future__ import annotations
@@ -101,24 +103,30 @@ def _line(text: str, number: int) -> int:
     return text.count("\n", 0, starts[number - 1]) + 1 if number <= len(starts) else 1
 
 
-def check_outputs(path: Path, notebook: Notebook) -> Stamp:
-    """Return the stamp of an executed notebook; refuse a cell that failed or never ran, and outputs without a stamp."""
-    text = path.read_text(encoding="utf-8")
+def refuse_failures(path: Path, notebook: Notebook) -> None:
+    """Refuse a notebook with a cell that has failed."""
     for number, cell in enumerate(notebook["cells"], 1):
-        if cell["cell_type"] != "code" or not cell["source"].strip():
-            continue
-        for output in cell["outputs"]:
+        for output in cell.get("outputs", ()):
             if output["output_type"] == "error" and FAILS not in tags(cell):
                 reason = f"{output['ename']}: {output['evalue']}".rstrip(": ")
-                what = f'the cell "{cell["id"]}" has failed ({reason}); mend it and run `{COMMAND}`.'
-                raise NotebookError(path, _line(text, number), what)
-        if cell.get("execution_count") is None:
-            what = f'the cell "{cell["id"]}" was not executed; run `{COMMAND}`.'
-            raise NotebookError(path, _line(text, number), what)
+                raise _at(path, number, f'the cell "{cell["id"]}" has failed ({reason}); mend it, and run it again.')
+
+
+def check_outputs(path: Path, notebook: Notebook) -> Stamp:
+    """Return the stamp of an executed notebook; refuse a cell that failed or never ran, and outputs without a stamp."""
+    refuse_failures(path, notebook)
+    for number, cell in enumerate(notebook["cells"], 1):
+        if cell["cell_type"] == "code" and cell["source"].strip() and cell.get("execution_count") is None:
+            raise _at(path, number, f'the cell "{cell["id"]}" was not executed; run `{COMMAND}`.')
     stamp = stamp_of(notebook)
     if stamp is None:
         raise NotebookError(path, 1, f"its outputs carry no stamp that says where they come from; run `{COMMAND}`.")
     return stamp
+
+
+def _at(path: Path, number: int, message: str) -> NotebookError:
+    """Return an error at a cell."""
+    return NotebookError(path, _line(path.read_text(encoding="utf-8"), number), message)
 
 
 def stamp_of(notebook: Notebook) -> Stamp | None:

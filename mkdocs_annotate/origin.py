@@ -24,7 +24,7 @@ def sources(cells: Sequence[str], package: Path) -> dict[str, str]:
 
 def homes(cells: Sequence[str], package: Path) -> dict[str, str]:
     """Return the names that some cells import from the package, each with the module that defines it."""
-    found = {}
+    found: dict[str, str] = {}
     for node in (node for cell in cells for node in ast.walk(_parse(cell))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == package.name:
             for alias in node.names:

@@ -21,7 +21,7 @@ from . import handwritten, heads, jupyter, languages, search
 from .cells import NotebookPage
 from .equations import EquationError, KatexError
 from .errors import FileError
-from .page import AnnotatedPage, annotate
+from .page import AnnotatedPage
 from .rows import SourceError
 from .site import squeeze
 
@@ -49,8 +49,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         self.finder = search.prepare(config.plugins.get("material/search"), self.language.code)
         self.modules = languages.find_modules(self.root, self.config)
         self.notebooks = jupyter.settle(config, self.config, self.build, self.language)
-        self.annotated: dict[str, AnnotatedPage] = {}
-        self.executed: dict[str, NotebookPage] = {}
+        self.made: dict[str, AnnotatedPage | NotebookPage] = {}
         self.handwritten: dict[str, handwritten.Handwritten] = {}
         self.translated: list[str] = []
 
@@ -63,10 +62,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
             languages.share(files)
         else:
             languages.refuse_overwriting(files, self.modules, self.build.languages)
-        try:
-            jupyter.add_files(files, self.notebooks, config, self.build, self.language, self.config)
-        except FileError as error:
-            raise PluginError(str(error)) from None
+        jupyter.add_files(files, self.notebooks, config, self.build, self.language, self.config)
 
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> None:
         """Translate the titles that mkdocs.yml gives."""
@@ -81,7 +77,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         """Take the equations out of a hand-written page, and give the headings of a twin the English anchors."""
         uri = page.file.src_uri
         page.meta["untranslated"] = uri in self.untold
-        if uri in self.modules or uri.endswith(".ipynb"):
+        if uri in self.modules or jupyter.is_notebook(page):
             return ""
         if self.code:
             config.mdx_configs.setdefault("toc", {})["slugify"] = languages.Anchors(self.build.headings[uri], markdown)
@@ -93,9 +89,11 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         uri = page.file.src_uri
         try:
             if uri in self.modules:
-                return self.annotate(page, self.modules[uri], files)
+                self.made[uri] = languages.annotated(page, self.modules[uri], files, self.build, self.site)
+                return self.build.fill(page, self.made[uri], "annotated.html")
             if uri in self.notebooks:
-                return self.execute(page, html, files)
+                self.made[uri] = jupyter.executed(page, html, files, self.build, self.site, self.config)
+                return self.build.fill(page, self.made[uri], "notebook.html")
             if uri not in self.handwritten:
                 return html
             self.build.same_headings(page, self.language)
@@ -106,40 +104,19 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         except KatexError as error:
             raise PluginError(str(error)) from error
 
-    def annotate(self, page: Page, path: Path, files: Files) -> str:
-        """Make the page of a module; its rows become the content later, when the templates are at hand."""
-        name = page.file.src_uri.removesuffix(".md")
-        self.annotated[page.file.src_uri] = ann = annotate(
-            path,
-            name=name,
-            language=self.language.code,
-            catalogue=self.build.catalogue(name, self.language),
-            katex=self.build.katex,
-            figures_dir=self.site.figures,
-            label=self.site.label,
-            links=languages.Links(page, files),
-        )
-        return self.build.fill(page, ann)
-
-    def execute(self, page: Page, html: str, files: Files) -> str:
-        """Make the page of a notebook."""
-        uri, build = page.file.src_uri, self.build
-        made = jupyter.make_page(page, html, self.notebooks[uri], files, build, self.language, self.site, self.config)
-        self.executed[uri] = made
-        return made.html
-
     @event_priority(50)  # before the search reads the page
     def on_page_context(self, context: TemplateContext, *, page: Page, config: MkDocsConfig, nav: Navigation) -> None:
         """Hand the templates what they need, and the search what it finds."""
         known: dict[str, object] = {"site": self.site.around(page.url)}
         title, lede = heads.plain(str(page.title)), ""
-        if ann := self.annotated.get(page.file.src_uri):
-            known |= {"ann": ann, "file": self.modules[page.file.src_uri].relative_to(self.root).as_posix()}
+        made = self.made.get(page.file.src_uri)
+        if isinstance(made, AnnotatedPage):
+            known |= {"ann": made, "file": self.modules[page.file.src_uri].relative_to(self.root).as_posix()}
             page.content = self.rows.render(known)
-            lede = heads.plain(f"{ann.lede} {ann.use} {ann.dont}")
-        if nb := self.executed.get(page.file.src_uri):
-            known |= jupyter.context(page, nb, self.notebooks[page.file.src_uri], self.build, self.site)
-            lede = heads.plain(nb.lede)
+            lede = heads.plain(f"{made.lede} {made.use} {made.dont}")
+        if isinstance(made, NotebookPage):
+            known |= jupyter.context(page, made, self.build, self.site)
+            lede = heads.plain(made.lede)
         html = page.content or ""
         search.add(self.finder, page.meta, search.entries(page.url, title, html, lede))
         self.translated += [page.url] * (not page.meta["untranslated"])
@@ -158,13 +135,18 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
     def on_post_build(self, *, config: MkDocsConfig) -> None:
         """Finish search index and sitemap, then build the other languages."""
         search.finish(self.finder, self.language.code)
-        self.build.finish(config.site_dir, self.site, self.translated, [*self.annotated.values(), *self.executed.values()], self.untold)
+        self.build.finish(config.site_dir, self.site, self.translated, self.made.values(), self.untold)
         if not self.code:
             languages.build_others(self, config)
             self.build.katex.close()
 
     def on_serve(self, server: LiveReloadServer, *, config: MkDocsConfig, builder: Callable[..., None]) -> None:
         """Build again when a module, a catalogue or a template changes."""
-        for path in (self.root / self.config.package, self.build.locale, config.theme.custom_dir):
+        folders = [
+            self.root / self.config.package,
+            self.build.locale,
+            *{path.parent for path in self.notebooks.values()},
+        ]
+        for path in (*folders, config.theme.custom_dir):
             if path and os.path.isdir(path):
                 server.watch(str(path))

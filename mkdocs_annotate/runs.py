@@ -145,7 +145,7 @@ def refresh(project: Project, names: Sequence[str] = (), *, everything: bool = F
             ran = execute(path, known, project.package, device=GPU, progress=show)
             stamp = notebooks.stamp_of(ran)
             if stamp and stamp.device == CPU:
-                raise NotebookError(gpu, 1, "there is a GPU, but the notebook didn't use it; its first output says why.")
+                raise NotebookError(gpu, 1, "there is a GPU, and the notebook didn't use it: its output says why.")
             notebooks.write(ran, gpu)
             report.append(f"{name}: ran on CUDA ({stamp})")
         report += write_twins(project, path)
