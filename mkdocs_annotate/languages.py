@@ -359,6 +359,12 @@ class Links:
         return None
 
 
+def watched(root: Path, options: Options, config: MkDocsConfig) -> list[str]:
+    """Return the folders that MkDocs doesn't watch by itself, and that the site is made from."""
+    named = [root / name for name in (options.package, options.locale, options.notebooks) if name]
+    return [str(folder) for folder in (*named, config.theme.custom_dir) if folder and os.path.isdir(folder)]
+
+
 def annotated(page: Page, path: Path, files: Files, build: Build, site: Site) -> AnnotatedPage:
     """Make the page of a module; its rows become the content when the templates are at hand."""
     name = page.file.src_uri.removesuffix(".md")

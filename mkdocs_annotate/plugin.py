@@ -142,11 +142,5 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
 
     def on_serve(self, server: LiveReloadServer, *, config: MkDocsConfig, builder: Callable[..., None]) -> None:
         """Build again when a module, a catalogue or a template changes."""
-        folders = [
-            self.root / self.config.package,
-            self.build.locale,
-            *{path.parent for path in self.notebooks.values()},
-        ]
-        for path in (*folders, config.theme.custom_dir):
-            if path and os.path.isdir(path):
-                server.watch(str(path))
+        for folder in languages.watched(self.root, self.config, config):
+            server.watch(folder)
