@@ -23,6 +23,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable
@@ -66,7 +67,7 @@ class Setup:
         lists, without `labml_opt` itself, which would bring torch.
         """
         if self.torch:
-            return ["-e", ".[site,plots,test]", "-e", f"{ENGINE}[japanese]", self.torch]
+            return ["-e", ".[site,notebooks,test]", "-e", f"{ENGINE}[japanese]", self.torch]
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         return ["-e", ENGINE, *project["optional-dependencies"]["site"]]
 
@@ -264,8 +265,45 @@ def prepare(setup: Setup) -> Setup:
 
 
 def site(*arguments: str) -> int:
-    """Build the site, in every language, into site/."""
-    return run(prepare(SITE), "python", "-m", "mkdocs", "build", "--strict", *arguments)
+    """Build the site, in every language, into site/, and the package's wheel into site/dist/."""
+    setup = prepare(SITE)
+    wheel = build_wheel(setup)
+    if os.environ.get("SITE_URL"):
+        os.environ.setdefault("PACKAGE_SOURCE", f"{os.environ['SITE_URL'].rstrip('/')}/dist/{wheel.name}")
+    elif os.environ.get("REPO_URL"):
+        os.environ.setdefault("PACKAGE_SOURCE", f"git+{os.environ['REPO_URL']}")
+    status = run(setup, "python", "-m", "mkdocs", "build", "--strict", *arguments)
+    if status == 0:
+        dist = site_dir(arguments) / "dist"
+        dist.mkdir(exist_ok=True)
+        shutil.copy(wheel, dist)
+        say(f"the package's wheel is {os.path.relpath(dist / wheel.name)}")
+    return status
+
+
+def site_dir(arguments: tuple[str, ...]) -> Path:
+    """Return the folder that `mkdocs build` writes the site into."""
+    for argument, following in zip(arguments, (*arguments[1:], "")):
+        if argument in ("-d", "--site-dir"):
+            return ROOT / following
+        if argument.startswith("--site-dir="):
+            return ROOT / argument.partition("=")[2]
+    return ROOT / "site"
+
+
+def build_wheel(setup: Setup) -> Path:
+    """Build the package's wheel from a copy of its sources, without torch; the same sources give the same bytes."""
+    made = ROOT / ".cache" / "wheel"
+    shutil.rmtree(made, ignore_errors=True)
+    os.environ.setdefault("SOURCE_DATE_EPOCH", "1577836800")  # zip files carry the time
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, folder)
+        shutil.copytree(ROOT / "labml_opt", Path(folder, "labml_opt"), ignore=shutil.ignore_patterns("__pycache__"))
+        pip = ("python", "-m", "pip", "wheel", "--disable-pip-version-check", "-q")
+        must(setup, "building the wheel", *pip, "--no-deps", "--no-build-isolation", "-w", str(made), folder)
+    (wheel,) = made.glob("*.whl")
+    return wheel
 
 
 def serve(*arguments: str) -> int:
@@ -307,6 +345,18 @@ def figures(*arguments: str) -> int:
     return run(prepare(FULL), "python", "-m", "labml_opt.figures", *arguments)
 
 
+def notebooks(*arguments: str) -> int:
+    """Run the notebooks whose code or package code has changed."""
+    repo = os.environ.get("REPO_URL")
+    source = ("--source", f"git+{repo}") if repo else ()
+    return run(prepare(FULL), "python", "-m", "mkdocs_annotate", "notebooks", *source, *arguments)
+
+
+def notebooks_all(*arguments: str) -> int:
+    """Run all notebooks."""
+    return notebooks("--all", *arguments)
+
+
 def bench(*arguments: str) -> int:
     """Run the benchmarks."""
     say("there are no benchmarks yet.")
@@ -321,6 +371,8 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "check-oldest": check_oldest,
     "translate": translate,
     "figures": figures,
+    "notebooks": notebooks,
+    "notebooks-all": notebooks_all,
     "bench": bench,
 }
 
