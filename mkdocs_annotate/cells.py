@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import html
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -110,9 +111,12 @@ class _Page:
         self.outline: list[OutlineItem] = []
         self.todo = 0
         written = [cell["source"] for cell in self.cells if cell["cell_type"] == "code"]
-        homes = origin.homes(written, package)
-        pages = {name: f"{module.partition('.')[2].replace('.', '/')}.md#{name}" for name, module in homes.items()}
-        self.links = {name: address for name, page in pages.items() if (address := context.links(page))}
+        self.links = {}
+        for name, home in origin.homes(written, package).items():
+            module, _, anchor = home.partition("#")
+            file = Path(os.path.relpath(origin.file_of(module, package), path.parent)).as_posix()
+            if address := context.links(f"{file}#{anchor}"):
+                self.links[name] = address
 
     def made(self) -> NotebookPage:
         first = self.cells[0] if self.cells else {}
@@ -193,6 +197,9 @@ class _Page:
 
     def code(self, cell: Cell, after: Cell | None) -> str:
         """Make a code cell with its outputs."""
+        if cell.get("outputs") and cell["id"] not in self.outputs:
+            what = f'mkdocs-jupyter makes no page of the cell "{cell["id"]}", so its outputs would be lost.'
+            raise notebooks.NotebookError(self.path, 1, what)
         shown = [self.output(cell, made, after) for made in self.outputs.get(cell["id"], ())]
         count = cell.get("execution_count")
         prompt = f'<div class="jp-InputPrompt" aria-hidden="true">[{count}]</div>' if count else ""

@@ -6,6 +6,7 @@ out, so that mkdocs-jupyter makes HTML of code and outputs, and of nothing else.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import posixpath
@@ -40,12 +41,23 @@ def settle(config: MkDocsConfig, options: Options, build: Build, language: Langu
     if jupyter is not None:
         if jupyter.config["include"] != ONLY:
             build.say(
-                f"mkdocs-jupyter would take {', '.join(sorted(set(jupyter.config['include']) - set(ONLY)))}, too, and "
-                f"the pages with them: it gets only the notebooks. Write `include: {json.dumps(ONLY)}` below it."
+                f"mkdocs-jupyter would take {', '.join(jupyter.config['include'])}, but other pages than notebooks are "
+                f"not for it: it gets all notebooks and nothing else. Write `include: {json.dumps(ONLY)}` below it."
             )
         folder = build.root / ".cache" / "mkdocs-jupyter" / language.code
-        jupyter.config.update(include=ONLY, allow_errors=False, cache_dir=str(folder))
-    return {f"{options.notebooks}/{name}.ipynb": path for name, path in found.items()}
+        # What is stored is shown; a run while the site is built would have another origin than its stamp says.
+        stored = [glob.escape(str(_cache(build, language) / _uri(options, name))) for name in found]
+        ignored = [*jupyter.config["execute_ignore"], *stored]
+        jupyter.config.update(include=ONLY, allow_errors=False, cache_dir=str(folder), execute_ignore=ignored)
+    return {_uri(options, name): path for name, path in found.items()}
+
+
+def _uri(options: Options, name: str) -> str:
+    return f"{options.notebooks}/{name}.ipynb"
+
+
+def _cache(build: Build, language: Language) -> Path:
+    return (build.root / ".cache" / "notebooks" / language.code).resolve()
 
 
 def add_files(
@@ -53,9 +65,10 @@ def add_files(
 ) -> None:
     """Add a page for each notebook, and in the default language what can be downloaded, in every language."""
     try:
-        for file in [file for file in files if file.src_uri.endswith(".ipynb") and file.abs_src_path]:
-            path = Path(os.path.relpath(str(file.abs_src_path)))
-            notebooks.refuse_failures(path, notebooks.read(path))
+        for file in files:
+            if file.src_uri.endswith(".ipynb") and file.abs_src_path and not file.inclusion.is_excluded():
+                path = Path(os.path.relpath(file.abs_src_path))
+                notebooks.refuse_failures(path, notebooks.read(path))
         _add_files(files, pages, config, build, language, options)
     except notebooks.NotebookError as error:
         raise PluginError(str(error)) from None
@@ -69,7 +82,7 @@ def _add_files(
         notebooks.check_outputs(path, notebook)
         for cell in notebook["cells"]:
             cell["source"] = cell["id"] if cell["cell_type"] == "markdown" else cell["source"]
-        cache = (build.root / ".cache" / "notebooks" / language.code).resolve()
+        cache = _cache(build, language)
         notebooks.write(notebook, cache / uri)
         files.append(File(uri, str(cache), config.site_dir, config.use_directory_urls))
         if language == build.languages[0]:

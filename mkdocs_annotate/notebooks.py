@@ -78,23 +78,38 @@ def read(path: Path) -> Notebook:
         raise NotebookError(path, error.lineno, f"this is no notebook: {error.msg}.") from None
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         raise NotebookError(path, 1, "this is no notebook: it has no list of cells.")
-    if (notebook.get("nbformat"), notebook.get("nbformat_minor", 0)) < (4, 5):
+    version = notebook.get("nbformat"), notebook.get("nbformat_minor", 0)
+    if not all(isinstance(part, int) for part in version) or version < (4, 5):
         raise NotebookError(path, 1, "its cells have no ids: save it in the format 4.5 or later.")
+    notebook.setdefault("metadata", {})
     seen: set[str] = set()
     for number, cell in enumerate(notebook["cells"], 1):
+        if not isinstance(cell, dict) or not {"cell_type", "source"} <= cell.keys():
+            raise NotebookError(path, _line(text, number), f"cell {number} is no cell: it has no type or no source.")
         name = cell.get("id")
         if not name or name in seen:
             what = f"the id {name} of cell {number} is taken" if name else f"cell {number} has no id"
             raise NotebookError(path, _line(text, number), f"{what}: give each cell an id of its own.")
         seen.add(name)
-        for key in ("source", "text"):
-            for part in (cell, *cell.get("outputs", ())):
-                if isinstance(part.get(key), list):
-                    part[key] = "".join(part[key])
-        for output in cell.get("outputs", ()):
-            data = output.get("data", {})
-            data.update({kind: "".join(value) for kind, value in data.items() if isinstance(value, list)})
+        for part, key in _texts(cell):
+            if isinstance(part[key], list) and all(isinstance(line, str) for line in part[key]):
+                part[key] = "".join(part[key])
     return notebook
+
+
+def _texts(cell: Cell) -> Iterator[tuple[dict[str, Any], str]]:
+    """Go through the places of a cell that may hold a text as a list of its lines."""
+    yield cell, "source"
+    for output in cell.get("outputs", ()):
+        if "text" in output:
+            yield output, "text"
+    for bundle in (
+        *cell.get("attachments", {}).values(),
+        *(output.get("data", {}) for output in cell.get("outputs", ())),
+    ):
+        for kind in bundle:
+            if not kind.endswith(("/json", "+json")):
+                yield bundle, kind
 
 
 def _line(text: str, number: int) -> int:
@@ -107,9 +122,14 @@ def refuse_failures(path: Path, notebook: Notebook) -> None:
     """Refuse a notebook with a cell that has failed."""
     for number, cell in enumerate(notebook["cells"], 1):
         for output in cell.get("outputs", ()):
-            if output["output_type"] == "error" and FAILS not in tags(cell):
-                reason = f"{output['ename']}: {output['evalue']}".rstrip(": ")
+            if output.get("output_type") == "error" and FAILS not in tags(cell):
+                reason = reason_of(output.get("ename"), output.get("evalue"))
                 raise _at(path, number, f'the cell "{cell["id"]}" has failed ({reason}); mend it, and run it again.')
+
+
+def reason_of(name: object, value: object) -> str:
+    """Say on one line which error stopped a cell."""
+    return " ".join(f"{name}: {value or ''}".split()).rstrip(": ")
 
 
 def check_outputs(path: Path, notebook: Notebook) -> Stamp:
@@ -132,9 +152,10 @@ def _at(path: Path, number: int, message: str) -> NotebookError:
 def stamp_of(notebook: Notebook) -> Stamp | None:
     """Return the stamp of a notebook's run, or None if it has none."""
     try:
-        return Stamp(**notebook["metadata"]["stamp"])
+        stamp = Stamp(**notebook["metadata"]["stamp"])
     except (KeyError, TypeError):
         return None
+    return stamp if isinstance(stamp.sources, dict) and isinstance(stamp.seconds, int | float) else None
 
 
 def tags(cell: Cell) -> Sequence[str]:
@@ -145,39 +166,35 @@ def tags(cell: Cell) -> Sequence[str]:
 
 # Writing
 
+_SPLIT = ("source", "text", "application/javascript", "image/svg+xml")  # and text/…; other kinds stay in one piece
+
 
 def text_of(notebook: Notebook) -> str:
     """Return a notebook as Jupyter writes it."""
     notebook = copy.deepcopy(notebook)
     for cell in notebook["cells"]:
-        for part in (cell, *cell.get("outputs", ())):
-            for key in ("source", "text"):
-                if isinstance(part.get(key), str):
-                    part[key] = part[key].splitlines(keepends=True)
-        for output in cell.get("outputs", ()):
-            data = output.get("data", {})
-            data.update({kind: _split(value) for kind, value in data.items()})
+        for part, key in _texts(cell):
+            if isinstance(part[key], str) and (key in _SPLIT or key.startswith("text/")):
+                part[key] = part[key].splitlines(keepends=True)
     return json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
 
 def write(notebook: Notebook, path: Path) -> bool:
     """Write a notebook; an interrupted write leaves the old one whole. Return whether it changed."""
-    text = text_of(notebook)
-    if path.exists() and path.read_text(encoding="utf-8") == text:
-        return False
+    data = text_of(notebook).encode()
     new = path.with_name(f".{path.name}.new")
     try:
+        if path.exists() and path.read_bytes() == data:
+            return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(new, path)
+        try:
+            new.write_bytes(data)
+            os.replace(new, path)
+        finally:
+            new.unlink(missing_ok=True)
     except OSError as error:
-        new.unlink(missing_ok=True)
         raise NotebookError(path, 1, f"the notebook can't be written ({error.strerror}).") from None
     return True
-
-
-def _split(value: object) -> object:
-    return value.splitlines(keepends=True) if isinstance(value, str) and "\n" in value else value
 
 
 # Languages
@@ -238,7 +255,7 @@ def from_source(notebook: Notebook, address: str) -> Notebook:
     known = copy.deepcopy(notebook)
     for cell in known["cells"]:
         if "install" in tags(cell):
-            cell["source"] = _SOURCE.sub(f"SOURCE = {json.dumps(address)}", cell["source"], count=1)
+            cell["source"] = _SOURCE.sub(lambda _: f"SOURCE = {json.dumps(address)}", cell["source"], count=1)
     return known
 
 
@@ -249,5 +266,6 @@ def with_parameters(path: Path, notebook: Notebook, values: dict[str, object]) -
     for name, value in values.items():
         if cell is None or not re.search(rf"^{name} = ", cell["source"], re.MULTILINE):
             raise NotebookError(path, 1, f"no cell with the tag `parameters` sets {name}.")
-        cell["source"] = re.sub(rf"^{name} = .*$", f"{name} = {value!r}", cell["source"], flags=re.MULTILINE)
+        line = f"{name} = {value!r}".replace("\\", r"\\")
+        cell["source"] = re.sub(rf"^{name} = .*$", line, cell["source"], flags=re.MULTILINE)
     return changed

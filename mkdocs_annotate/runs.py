@@ -7,16 +7,19 @@ itself, the other is stored beside it (``lesson.cuda.ipynb``).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from . import notebooks
@@ -46,7 +49,7 @@ def execute(
         import nbformat
         from jupyter_client.kernelspec import NoSuchKernel
         from nbclient import NotebookClient
-        from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+        from nbclient.exceptions import CellExecutionError, CellTimeoutError
     except ImportError as error:
         what = f"running it needs {error.name}: install nbclient, nbformat and ipykernel."
         raise NotebookError(path, 1, what) from None
@@ -74,23 +77,26 @@ def execute(
             kernel_name=node.metadata.get("kernelspec", {}).get("name", "python3"),
             resources={"metadata": {"path": str(path.parent.resolve())}},
             extra_arguments=["--log-level=ERROR"],
+            shutdown_kernel="immediate",
             coalesce_streams=True,
             record_timing=False,
             on_cell_execute=tell,
         )
         try:
-            client.execute(env={**os.environ, **own})
+            with asyncio.Runner(loop_factory=_Loop) as runner:
+                runner.run(_cancelled_if_asked(client.async_execute(env={**os.environ, **own})))
         except NoSuchKernel as error:
             raise failed(f'there is no Jupyter kernel "{error.name}": install ipykernel') from None
         except CellExecutionError as error:
             if running[-1] == _LAST:
                 raise failed("it leaves no dictionary `stamp` that says where it ran") from None
-            reason = f"{error.ename}: {error.evalue}".rstrip(": ")
+            reason = notebooks.reason_of(error.ename, error.evalue)
             raise failed(f'the cell "{running[-1]}" fails ({reason})') from None
         except CellTimeoutError:
             raise failed(f'the cell "{running[-1]}" takes longer than {PATIENCE} s') from None
-        except DeadKernelError:
-            raise failed(f'the kernel died in the cell "{running[-1]}" (often for want of memory)') from None
+        except RuntimeError:  # nbclient's and jupyter_client's, whose texts say no more
+            where = f'in the cell "{running[-1]}" (often for want of memory)' if len(running) > 1 else "as it began"
+            raise failed(f"the kernel died {where}") from None
     seconds = round(time.monotonic() - started, 1)
 
     made: Notebook = json.loads(json.dumps(node))
@@ -98,12 +104,42 @@ def execute(
     for cell in made["cells"]:
         for output in cell.get("outputs", ()):
             if output.get("name") == "stderr":
-                raise failed(f'the cell "{cell["id"]}" warns: {output["text"].strip().splitlines()[-1]}')
+                text = str(output["text"])
+                said = re.findall(r"\w*Warning: .*", text) or text.split("\n")
+                raise failed(f'the cell "{cell["id"]}" warns ({said[0].strip() or "it writes to stderr"})')
     try:
         told = {key: json.loads(answer[0]["text"])[key] for key in ("device", "torch", "python", "seed")}
     except (KeyError, IndexError, TypeError, ValueError):
         raise failed("its dictionary `stamp` lacks device, torch, python or seed") from None
     return with_stamp(made, Stamp(**told, seconds=seconds, sources=sources(notebook, package)))
+
+
+async def _cancelled_if_asked(run: Awaitable[object]) -> None:
+    """Await a run of nbclient, which takes a cancellation (Ctrl-C) for the death of the kernel."""
+    task = asyncio.current_task()
+    try:
+        await run
+    finally:
+        if task and task.cancelling():
+            raise asyncio.CancelledError
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop in which nbclient can't take Ctrl-C for itself: it would end in an error of its own."""
+
+    def add_signal_handler(self, *_: object) -> None:
+        """Refuse, as a loop in a thread does."""
+        raise RuntimeError
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let a kill end a run as Ctrl-C does: kernel and folder go with it."""
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
@@ -130,23 +166,29 @@ def refresh(project: Project, names: Sequence[str] = (), *, everything: bool = F
         if name not in found:
             raise NotebookError(project.notebooks or project.root, 1, f'there is no notebook "{name}".')
     report = []
-    for name, path in found.items():
-        wanted = everything or name in names
-        notebook = read(path)
-        known = notebooks.from_source(notebook, source) if source else notebook
-        reason = "as asked" if wanted else "" if names else why_stale(notebook, project.package)
-        if reason:
-            show(f"{name}: {reason}\n")
-            known = execute(path, known, project.package, progress=show)
-        notebooks.write(known, path)
-        report.append(f"{name}: {'ran' if reason else 'as it was'} ({notebooks.stamp_of(known)})")
-        gpu = twin_of(path, GPU)
-        if has_gpu() and (wanted or not gpu.exists() or why_stale(read(gpu), project.package)):
-            ran = execute(path, known, project.package, device=GPU, progress=show)
-            stamp = notebooks.stamp_of(ran)
-            if stamp and stamp.device == CPU:
-                raise NotebookError(gpu, 1, "there is a GPU, and the notebook didn't use it: its output says why.")
-            notebooks.write(ran, gpu)
-            report.append(f"{name}: ran on CUDA ({stamp})")
-        report += write_twins(project, path)
+    with _stoppable():
+        for name, path in found.items():
+            if not names or name in names:
+                report += _refreshed(project, path, source, wanted=everything or bool(names))
     return report
+
+
+def _refreshed(project: Project, path: Path, source: str, *, wanted: bool) -> list[str]:
+    """Run one notebook if it is stale or wanted, on the CPU and on a GPU; return a line about each run."""
+    name, notebook = path.stem, read(path)
+    known = notebooks.from_source(notebook, source) if source else notebook
+    reason = "as asked" if wanted else why_stale(notebook, project.package)
+    if reason:
+        show(f"{name}: {reason}\n")
+        known = execute(path, known, project.package, progress=show)
+    notebooks.write(known, path)
+    report = [f"{name}: {'ran' if reason else 'as it was'} ({notebooks.stamp_of(known)})"]
+    gpu = twin_of(path, GPU)
+    if has_gpu() and (wanted or not gpu.exists() or why_stale(read(gpu), project.package)):
+        ran = execute(path, known, project.package, device=GPU, progress=show)
+        stamp = notebooks.stamp_of(ran)
+        if stamp and stamp.device == CPU:
+            raise NotebookError(gpu, 1, "there is a GPU, and the notebook didn't use it: its output says why.")
+        notebooks.write(ran, gpu)
+        report.append(f"{name}: ran on CUDA ({stamp})")
+    return report + write_twins(project, path)
