@@ -8,6 +8,7 @@ itself, the other is stored beside it (``lesson.cuda.ipynb``).
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import copy
 import json
@@ -97,6 +98,9 @@ def execute(
         except RuntimeError:  # nbclient's and jupyter_client's, whose texts say no more
             where = f'in the cell "{running[-1]}" (often for want of memory)' if len(running) > 1 else "as it began"
             raise failed(f"the kernel died {where}") from None
+        finally:
+            if client.km is None:  # nothing is left to be done at the end, and nbclient would fail in doing it
+                atexit.unregister(client._cleanup_kernel)
     seconds = round(time.monotonic() - started, 1)
 
     made: Notebook = json.loads(json.dumps(node))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from mkdocs_annotate.equations import Katex
 from mkdocs_annotate.page import AnnotatedPage, annotate
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent))  # for what stands in several files of tests
 
 
 @pytest.fixture(scope="session")
