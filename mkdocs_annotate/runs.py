@@ -99,7 +99,7 @@ def execute(
             where = f'in the cell "{running[-1]}" (often for want of memory)' if len(running) > 1 else "as it began"
             raise failed(f"the kernel died {where}") from None
         finally:
-            if client.km is None:  # nothing is left to be done at the end, and nbclient would fail in doing it
+            if not (client.km and client.km.has_kernel):  # nbclient would still look for it when Python ends, and fail
                 atexit.unregister(client._cleanup_kernel)
     seconds = round(time.monotonic() - started, 1)
 
