@@ -5,8 +5,16 @@ from typing import Any
 
 import pytest
 
-BUILT_SITE = tuple(f"tests/site/test_{name}.py" for name in ("in_a_browser", "built_site", "printed_formulas"))
-LONGEST = (*BUILT_SITE, "tests/mkdocs_annotate/test_rows.py", "tests/site/test_bad_input.py")
+BUILT_SITE = tuple(
+    f"tests/site/test_{name}.py"
+    for name in ("in_a_browser", "notebooks_in_a_browser", "built_site", "printed_formulas")
+)
+LONGEST = (
+    *BUILT_SITE,
+    "tests/notebooks/test_half_precision_training.py",
+    "tests/mkdocs_annotate/test_rows.py",
+    "tests/site/test_bad_input.py",
+)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # A core for each process, so one thread in each: torch and the programs that the tests start read this.

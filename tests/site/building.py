@@ -18,15 +18,16 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil
 
 def mkdocs(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run mkdocs in a folder; the environment is this one without what the site reads, plus what is given."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("SITE_URL", "REPO_URL", "REPO_REF")}
+    read = ("SITE_URL", "REPO_URL", "REPO_REF", "PACKAGE_SOURCE")
+    kept = {name: value for name, value in os.environ.items() if name not in read}
     command = [sys.executable, "-m", "mkdocs", *arguments]
     return subprocess.run(command, cwd=folder, env=kept | environment, capture_output=True, text=True, check=False)
 
 
 def copy_of_project(folder: Path) -> Path:
     """A copy of all that the site is made of, to be spoilt."""
-    for name in ("labml_opt", "docs", "locale"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("labml_opt", "docs", "locale", "notebooks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
     for name in ("mkdocs.yml", "anchors.tsv"):
         if (ROOT / name).exists():
             shutil.copy(ROOT / name, folder / name)
