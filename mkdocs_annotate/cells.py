@@ -180,12 +180,11 @@ class _Page:
         made = render(text, where, self.context, ids, 2)
         return self.marked(made) if todo else made
 
-    def marked(self, made: str) -> str:
+    def marked(self, made: str, tag: str = "div") -> str:
         """Mark a text as one that isn't translated."""
         label = html.escape(self.context.label("Not translated yet: this is the English text"))
-        return (
-            f'<div class="todo" lang="en"><span class="label" lang="{self.context.language}">{label}</span>{made}</div>'
-        )
+        label = f'<span class="label" lang="{self.context.language}">{label}</span>'
+        return f'<{tag} class="todo" lang="en">{label}{made}</{tag}>'
 
     def free(self, anchor: str) -> str:
         number, new = 1, anchor
@@ -200,6 +199,11 @@ class _Page:
         if cell.get("outputs") and cell["id"] not in self.outputs:
             what = f'mkdocs-jupyter makes no page of the cell "{cell["id"]}", so its outputs would be lost.'
             raise notebooks.NotebookError(self.path, 1, what)
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if "application/javascript" in data or "<script" in str(data.get("text/html")):
+                what = "shows what only a script makes, and pages run none: give it another output."
+                self.context.problems.append(f'{self.path.as_posix()}: the cell "{cell["id"]}" {what}')
         shown = [self.output(cell, made, after) for made in self.outputs.get(cell["id"], ())]
         count = cell.get("execution_count")
         prompt = f'<div class="jp-InputPrompt" aria-hidden="true">[{count}]</div>' if count else ""
@@ -224,19 +228,18 @@ class _Page:
                 f'{self.path.as_posix()}: the cell "{cell["id"]}" shows a picture, and no Markdown cell with the tag '
                 "`caption` after it says what is to be seen."
             )
-            caption = ""
+            caption, said = "", ""
         else:
             text, where, todo = self.translated(after)
             caption = render_line(text, where, self.context)
-            caption = self.marked(caption) if todo else caption
-        made = _DRAWING.sub(lambda drawing: base64.b64decode(drawing[1]).decode(), made)
+            said = html.escape(plain(caption))
+            caption = self.marked(caption, "span") if todo else caption
         name = self.free(f"{cell['id']}-figure")
-        # Two drawings on one page may name their parts alike.
-        made = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", made).replace(GREY, "currentColor")
-        made = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", made, count=1)
-        made = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", made, count=1)
-        made = made.replace("<svg", f'<svg role="img" aria-labelledby="{name}"', 1)
-        made = re.sub(r"(<img\b[^>]*) alt=\"[^\"]*\"", rf'\g<1> alt="{html.escape(plain(caption))}"', made)
+        made = _DRAWING.sub(lambda drawing: base64.b64decode(drawing[1]).decode(), made)
+        made = re.sub(
+            r"(<\?xml.*?|<!DOCTYPE[^>]*>\s*)?<svg\b.*</svg>", lambda svg: _drawing(svg[0], name), made, flags=re.DOTALL
+        )
+        made = re.sub(r'(<img\b[^>]*?) alt="[^"]*"', r"\1", made).replace("<img", f'<img alt="{said}"')
         stamp = f'<span class="stamp"><span>{html.escape(str(self.stamp))}</span></span>'
         return f'<figure>{made}<figcaption><span id="{name}">{caption}</span>{stamp}</figcaption></figure>'
 
@@ -244,3 +247,16 @@ class _Page:
     def is_caption(cell: Cell, before: Cell) -> bool:
         """Tell whether a cell is the caption of the picture that the one before shows."""
         return cell["cell_type"] == "markdown" and "caption" in notebooks.tags(cell) and before["cell_type"] == "code"
+
+
+def _drawing(svg: str, name: str) -> str:
+    """Set a drawing into a page: as large as there is room, in the inks of the page, and with its names and its style
+    for itself, since all drawings of a page share theirs.
+    """
+    svg = svg[svg.find("<svg") :]
+    svg = re.sub(r"<(script|metadata)\b.*?</\1>|<!\[CDATA\[|\]\]>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg).replace(GREY, "currentColor")
+    svg = re.sub(r"(<style\b[^>]*>)(.*?)(</style>)", rf'\1[aria-labelledby="{name}"]{{\2}}\3', svg, flags=re.DOTALL)
+    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    return svg.replace("<svg", f'<svg role="img" aria-labelledby="{name}"', 1)

@@ -23,7 +23,7 @@ from mkdocs.structure.pages import Page
 
 from . import cells, notebooks
 from .heads import Language
-from .languages import Build, Links, Options
+from .languages import Build, Links, Options, Shared
 from .site import Site
 
 ONLY = ["*.ipynb"]
@@ -63,7 +63,7 @@ def _cache(build: Build, language: Language) -> Path:
 def add_files(
     files: Files, pages: Mapping[str, Path], config: MkDocsConfig, build: Build, language: Language, options: Options
 ) -> None:
-    """Add a page for each notebook, and in the default language what can be downloaded, in every language."""
+    """Add a page for each notebook, and what readers download; further languages link to that of the default one."""
     try:
         for file in files:
             if file.src_uri.endswith(".ipynb") and file.abs_src_path and not file.inclusion.is_excluded():
@@ -85,11 +85,12 @@ def _add_files(
         cache = _cache(build, language)
         notebooks.write(notebook, cache / uri)
         files.append(File(uri, str(cache), config.site_dir, config.use_directory_urls))
-        if language == build.languages[0]:
-            for each in build.languages:
-                if (given := twin(path, each)).exists():
-                    content = published(given, build, each, options)
-                    files.append(File.generated(config, download(uri, each), content=content))
+        for each in build.languages:
+            if (given := twin(path, each)).exists():
+                kind, content = Shared, ""
+                if language == build.languages[0]:
+                    kind, content = File, published(given, files, build, each, options)
+                files.append(kind.generated(config, download(uri, each), content=content))
 
 
 def is_notebook(page: Page) -> bool:
@@ -124,16 +125,19 @@ def download(uri: str, language: Language) -> str:
     return f"{folder}/download/{name.removesuffix('.ipynb')}{ending}"
 
 
-def published(path: Path, build: Build, language: Language, options: Options) -> str:
+def published(path: Path, files: Files, build: Build, language: Language, options: Options) -> str:
     """Return a notebook as readers download it: it knows where the package is, and its links lead to the site."""
     notebook = notebooks.read(path)
     if options.source:
         notebook = notebooks.from_source(notebook, options.source)
 
     def absolute(link: re.Match[str]) -> str:
-        page, _, anchor = _page(link[1], path, build.root, options).partition("#")
-        address = f"{build.address}{language.folder}{page.removesuffix('.md')}/" + (f"#{anchor}" if anchor else "")
-        return f"]({address})" if page.endswith(".md") else link[0]
+        target, mark, anchor = _page(link[1], path, build.root, options).partition("#")
+        file = files.get_file_from_path(target)
+        if file is None or target.endswith(".ipynb"):  # other notebooks lie beside this one
+            return link[0]
+        folder = language.folder if file.is_documentation_page() else ""
+        return f"]({build.address}{folder}{file.url.removeprefix('./')}{mark}{anchor})"
 
     for cell in notebooks.prose(notebook) if build.address else ():
         cell["source"] = re.sub(r"\]\(([^)\s:]+)\)", absolute, cell["source"])
@@ -171,8 +175,8 @@ def executed(
 def context(page: Page, made: cells.NotebookPage, build: Build, site: Site) -> dict[str, Any]:
     """Return what the template of a notebook needs beside that of any page."""
     path, repo = build.root / page.file.src_uri, urlsplit(site.repo)
-    own = Path(page.file.src_uri).with_name(twin(path, site.language).name).as_posix()
-    where = f"{repo.path.strip('/').removesuffix('.git')}/blob/{site.ref}/{own}"
+    given = own if (own := twin(path, site.language)).exists() else path
+    where = f"{repo.path.strip('/').removesuffix('.git')}/blob/{site.ref}/{Path(page.file.src_uri).with_name(given.name).as_posix()}"
     return {
         "nb": made,
         "downloads": [
