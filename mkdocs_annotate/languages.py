@@ -27,7 +27,7 @@ from mkdocs.structure import StructureItem
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.structure.toc import AnchorLink, TableOfContents
-from mkdocs.utils import write_file
+from mkdocs.utils import get_relative_url, write_file
 from mkdocs.utils.templates import TemplateContext, script_tag_filter, url_filter
 
 from .beside import beside, stamped
@@ -210,10 +210,15 @@ class Shared(File):
 
     def url_relative_to(self, other: File | str) -> str:
         """Return the way to the file, out of the language's folder."""
-        return "../" + super().url_relative_to(other)
+        return _way_out(get_relative_url(".", other.url if isinstance(other, File) else other), self.url)
 
     def copy_file(self, dirty: bool = False) -> None:
         """Leave the file where it is."""
+
+
+def _way_out(top: str, url: str) -> str:
+    """Return the way to a file of the default language, given the way to the top of another one."""
+    return posixpath.normpath(posixpath.join(top, "..", url))
 
 
 def share(files: Files) -> None:
@@ -231,8 +236,9 @@ def equip(env: Environment, files: Files) -> None:
 
     @pass_context
     def url(context: TemplateContext, value: object) -> str:
-        way = url_filter(context, str(value))
-        return f"../{way}" if str(value) in shared else way
+        if str(value) in shared:
+            return _way_out(url_filter(context, "."), str(value))
+        return url_filter(context, str(value))
 
     @pass_context
     def script_tag(context: TemplateContext, script: config_options.ExtraScriptValue) -> str:
