@@ -87,10 +87,9 @@ def _add_files(
         files.append(File(uri, str(cache), config.site_dir, config.use_directory_urls))
         for each in build.languages:
             if (given := twin(path, each)).exists():
-                kind, content = Shared, ""
-                if language == build.languages[0]:
-                    kind, content = File, published(given, files, build, each, options)
-                files.append(kind.generated(config, download(uri, each), content=content))
+                first = language == build.languages[0]
+                content = published(given, files, build, each, options) if first else ""
+                files.append((File if first else Shared).generated(config, download(uri, each), content=content))
 
 
 def is_notebook(page: Page) -> bool:
