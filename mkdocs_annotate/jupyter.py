@@ -105,7 +105,7 @@ def is_notebook(page: Page) -> bool:
             if not hasattr(error, "ename"):
                 raise
             (first, *_) = re.findall(r"-{5,}\n(.*)\n", str(error)) or [""]
-            reason = f"{error.ename}: {getattr(error, 'evalue', '')}"
+            reason = notebooks.reason_of(error.ename, getattr(error, "evalue", ""))
             raise PluginError(f"{page.file.src_uri}: the cell that begins with `{first}` fails ({reason}).") from None
 
     page.render = rendered  # type: ignore[method-assign]
@@ -175,7 +175,8 @@ def context(page: Page, made: cells.NotebookPage, build: Build, site: Site) -> d
     """Return what the template of a notebook needs beside that of any page."""
     path, repo = build.root / page.file.src_uri, urlsplit(site.repo)
     given = own if (own := twin(path, site.language)).exists() else path
-    where = f"{repo.path.strip('/').removesuffix('.git')}/blob/{site.ref}/{Path(page.file.src_uri).with_name(given.name).as_posix()}"
+    file = Path(page.file.src_uri).with_name(given.name).as_posix()
+    where = f"{repo.path.strip('/').removesuffix('.git')}/blob/{site.ref}/{file}"
     return {
         "nb": made,
         "downloads": [
