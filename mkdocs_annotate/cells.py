@@ -219,7 +219,9 @@ class _Page:
             made = self.figure(cell, made, after)
         else:
             made = re.sub(r"<pre\b[^>]*>", '<pre tabindex="0">', made)
-        return f'<div class="jp-OutputArea-child"><div class="jp-OutputArea-output">{made}</div></div>'
+        # What is wider than its column scrolls, and a keyboard reaches it: text in its `pre`, all else here.
+        reached = "" if "<pre" in made else ' tabindex="0"'
+        return f'<div class="jp-OutputArea-child"><div class="jp-OutputArea-output"{reached}>{made}</div></div>'
 
     def figure(self, cell: Cell, made: str, after: Cell | None) -> str:
         """Put a picture into a figure: with its caption and stamp, in the inks of the page, readable by a voice."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import tex_of
 from lessons import code, failed, lesson, printed, save, shown, text
 
 from mkdocs_annotate.catalogue import Catalogue, Item
@@ -59,8 +59,12 @@ def made(tmp_path: Path, katex: Katex, monkeypatch: pytest.MonkeyPatch) -> Make:
 
 def output(page: NotebookPage) -> str:
     """The only output of a page."""
-    (found,) = re.findall(r'<div class="jp-OutputArea-output">(.*)</div></div></div>$', page.html, re.DOTALL)
+    (found,) = re.findall(r'<div class="jp-OutputArea-output"[^>]*>(.*)</div></div></div>$', page.html, re.DOTALL)
     return str(found)
+
+
+def tex_of(made: str) -> list[str]:
+    return [unescape(tex) for tex in re.findall(r"<annotation[^>]*>(.*?)</annotation>", made, re.DOTALL)]
 
 
 # Text
