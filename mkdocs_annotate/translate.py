@@ -111,6 +111,15 @@ class Project:
         """Find the notebooks, by name."""
         return notebooks.find(self.notebooks) if self.notebooks else {}
 
+    def taken(self) -> set[str]:
+        """Return the names of catalogues that no notebook can have."""
+        return {*self.modules(), *self.exclude, "site"}
+
+    def translatable(self, names: Iterable[str]) -> list[Path]:
+        """List those notebooks, of some names, that have a catalogue."""
+        taken = self.taken()
+        return [path for name, path in self.notebook_paths().items() if name in names and name not in taken]
+
     def handwritten(self) -> list[Path]:
         """List the hand-written pages in the default language."""
         return [path for path in sorted(self.docs.rglob("*.md")) if not path.stem.endswith(self._endings)]
@@ -144,6 +153,10 @@ def catalogues(project: Project, problems: list[Problem]) -> dict[str, list[Mess
         except SourceError as error:
             problems.append(Problem(project.name(Path(error.path)), error.line, error.message))
     for name, path in project.notebook_paths().items():
+        if name in project.taken():
+            what = f"{name}.po is the catalogue of another page already; rename the notebook."
+            problems.append(Problem(project.name(path), 1, what))
+            continue
         try:
             found[name] = notebooks.messages(path)
         except notebooks.NotebookError as error:
@@ -181,9 +194,13 @@ def translate(project: Project, accept: Sequence[Path] = ()) -> tuple[list[str],
             accepted = twin.resolve() in {path.resolve() for path in accept}
             if twin.exists() and write_digest(twin, digest(source), replace=accepted):
                 report.append(f"{project.name(twin)}: follows {project.name(source)} as it is now")
-        for path in project.notebook_paths().values():
-            with contextlib.suppress(notebooks.NotebookError, CatalogueError):  # `catalogues` and `update` have said so
+        for path in project.translatable(wanted):
+            try:
                 report += write_twins(project, path)
+            except notebooks.NotebookError as error:
+                problems.append(Problem(project.name(error.path), error.line, error.message))
+            except CatalogueError:
+                pass  # `update` has said so
         report.append(f"{language}: {progress(project, language, wanted)}")
     try:
         pages = anchored(project)
@@ -212,10 +229,10 @@ def write_twins(project: Project, path: Path) -> list[str]:
     return changed
 
 
-def check_notebooks(project: Project, language: str) -> list[Problem]:
+def check_notebooks(project: Project, language: str, names: Iterable[str]) -> list[Problem]:
     """List the twins that say something else than the notebook and its catalogue."""
     problems = []
-    for path in project.notebook_paths().values():
+    for path in project.translatable(names):
         twin = notebooks.twin_of(path, language)
         try:
             catalogue = Catalogue.load(project.locale / language / f"{path.stem}.po")
@@ -223,7 +240,7 @@ def check_notebooks(project: Project, language: str) -> list[Problem]:
             if not twin.exists() or notebooks.read(twin) != wanted:
                 what = f"this is not what {project.name(path)} and its catalogue say; run `{COMMAND}`."
                 problems.append(Problem(project.name(twin), 1, what))
-        except notebooks.NotebookError as error:
+        except notebooks.NotebookError as error:  # the twin's: of the notebook, `catalogues` has said so
             problems.append(Problem(project.name(error.path), error.line, error.message))
         except CatalogueError:
             pass  # check_catalogue says so
@@ -324,10 +341,10 @@ def check(project: Project, only: Sequence[str] = ()) -> list[Problem]:
         for name, messages in wanted.items():
             problems += check_catalogue(project, language, name, messages, texts)
         problems += check_twins(project, language, pages, texts)
+        problems += check_notebooks(project, language, wanted)
         for name in project.exclude if not only else ():
             problems += check_own_catalogue(project, language, name, texts)
         if not only:
-            problems += check_notebooks(project, language)
             problems += strangers(project, language, wanted)
         for text in texts:
             found = differences(text.english, text.markdown)
@@ -418,6 +435,9 @@ def strangers(project: Project, language: str, wanted: Iterable[str]) -> list[Pr
     ]
     twins = {twin_of(source, language) for source in project.handwritten()}
     found = [path for path in project.twins(language) if path not in twins]
+    if project.notebooks:
+        own = {notebooks.twin_of(path, language) for path in project.notebook_paths().values()}
+        found += [path for path in sorted(project.notebooks.glob(f"*.{language}.ipynb")) if path not in own]
     message = "the page that this one translates is gone; delete or rename it."
     return problems + [Problem(project.name(path), 1, message) for path in found]
 

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from lessons import code, lesson, printed, save
+from lessons import text as cell
 
 import mkdocs_annotate
-from mkdocs_annotate import page
+from mkdocs_annotate import notebooks, page
 from mkdocs_annotate.__main__ import main
 from mkdocs_annotate.catalogue import Catalogue
 from mkdocs_annotate.translate import Problem, Project, ProjectError, check, digest, page_texts, read_digest, translate
@@ -242,6 +244,102 @@ def test_japanese_findings_have_the_line_of_the_file(root: Path, whole: Project)
     catalogue.save()
     line = (root / "locale/ja/toy.po").read_text(encoding="utf-8").split("\n").index('"`lr`は**「勾配」**です。"') + 1
     assert f"locale/ja/toy.po:{line}: ** is shown as text" in shown(check(whole))
+
+
+LESSON = lesson(cell("top", "# Toy\n\nA mean of `lr`."), code("c", "x", printed("1\n")), cell("end", "Home"))
+
+
+@pytest.fixture
+def taught(root: Path, whole: Project) -> Project:
+    """The project with a notebook, translated, too."""
+    change(root / "mkdocs.yml", "package: toys", "package: toys\n      notebooks: lessons")
+    save(root / "lessons" / "lesson.ipynb", LESSON)
+    project = Project.load(root / "mkdocs.yml")
+    report, problems = translate(project)
+    assert problems == []
+    assert "locale/ja/lesson.po: updated" in report
+    catalogue = Catalogue.load(root / "locale/ja/lesson.po")
+    assert [item.key for item in catalogue] == [("lesson#top", "# Toy\n\nA mean of `lr`."), ("lesson#end", "Home")]
+    for item in catalogue:
+        item.msgstr = {"Home": "ホーム"}.get(item.msgid, "# トイ\n\n`lr`の平均です。")
+    catalogue.save()
+    assert "lessons/lesson.ja.ipynb: follows lessons/lesson.ipynb as it is now" in translate(project)[0]
+    assert check(project) == []
+    return project
+
+
+def test_translate_writes_the_twin_of_a_notebook_once(root: Path, taught: Project) -> None:
+    twin = notebooks.read(root / "lessons/lesson.ja.ipynb")
+    assert [cell["source"] for cell in twin["cells"]] == ["# トイ\n\n`lr`の平均です。", "x", "ホーム"]
+    assert twin["cells"][1] == LESSON["cells"][1]
+    assert len(translate(taught)[0]) == 1
+
+
+def test_a_twin_that_says_something_else_is_named_until_translate_writes_it_anew(root: Path, taught: Project) -> None:
+    path, twin = root / "lessons/lesson.ipynb", root / "lessons/lesson.ja.ipynb"
+    sentence = (
+        "lessons/lesson.ja.ipynb:1: this is not what lessons/lesson.ipynb and its catalogue say; "
+        "run `python -m mkdocs_annotate translate`."
+    )
+    for spoil in (
+        lambda: change(twin, "平均です", "手で直した平均です"),
+        lambda: twin.unlink(),
+        lambda: change(path, '"1\\n"', '"2\\n"'),
+        lambda: change(root / "locale/ja/lesson.po", "平均です", "別の平均です"),
+    ):
+        spoil()
+        assert shown(check(taught)) == sentence
+        assert shown(check(taught, ["lesson"])) == sentence
+        assert check(taught, ["toy"]) == []
+        translate(taught)
+        assert check(taught) == []
+
+
+def test_texts_of_a_notebook_are_checked_like_all_others(root: Path, taught: Project) -> None:
+    change(root / "locale/ja/lesson.po", "`lr`の平均", "`rl`の平均")
+    assert "locale/ja/lesson.po:15: the code lr of the English text is missing." in shown(check(taught))
+    change(root / "lessons/lesson.ipynb", '"Home"', '"At home"')
+    assert '"lesson#end": the English text changed; run' in shown(check(taught))
+
+
+def test_a_broken_notebook_is_one_problem_and_the_rest_is_still_checked(root: Path, taught: Project) -> None:
+    (root / "lessons/lesson.ja.ipynb").write_text("{", encoding="utf-8")
+    assert shown(check(taught)).startswith("lessons/lesson.ja.ipynb:1: this is no notebook: ")
+    change(root / "lessons/lesson.ipynb", '"cells"', '"celsl"')
+    text = shown(check(taught))
+    assert text.count("lessons/lesson.ipynb:1: this is no notebook: it has no list of cells.") == 1
+    before = (root / "locale/ja/lesson.po").read_bytes()
+    _, problems = translate(taught)
+    assert shown(problems) == "lessons/lesson.ipynb:1: this is no notebook: it has no list of cells."
+    assert (root / "locale/ja/lesson.po").read_bytes() == before
+
+
+def test_a_twin_that_cant_be_written_is_named(root: Path, taught: Project) -> None:
+    twin = root / "lessons/lesson.ja.ipynb"
+    twin.unlink()
+    twin.mkdir()
+    assert shown(translate(taught)[1]) == "lessons/lesson.ja.ipynb:1: the notebook can't be written (Is a directory)."
+    assert "lessons/lesson.ja.ipynb:1: the notebook can't be read (Is a directory)." in shown(check(taught))
+
+
+def test_a_broken_catalogue_of_a_notebook_is_named_and_its_twin_stays(root: Path, taught: Project) -> None:
+    change(root / "locale/ja/lesson.po", 'msgstr "', "msgstr ")
+    before = (root / "lessons/lesson.ja.ipynb").read_bytes()
+    assert shown(check(taught)) == shown(translate(taught)[1])
+    assert shown(check(taught)).startswith("locale/ja/lesson.po:2: a text stands between two quotes")
+    assert (root / "lessons/lesson.ja.ipynb").read_bytes() == before
+
+
+def test_a_notebook_whose_catalogue_is_anothers_and_a_twin_of_none_are_named(root: Path, taught: Project) -> None:
+    save(root / "lessons/toy.ipynb", LESSON)
+    save(root / "lessons/gone.ja.ipynb", LESSON)
+    before = (root / "locale/ja/toy.po").read_bytes()
+    own = "lessons/toy.ipynb:1: toy.po is the catalogue of another page already; rename the notebook."
+    gone = "lessons/gone.ja.ipynb:1: the page that this one translates is gone; delete or rename it."
+    assert shown(check(taught)).splitlines() == [gone, own]
+    assert shown(translate(taught)[1]) == own
+    assert (root / "locale/ja/toy.po").read_bytes() == before
+    assert not (root / "lessons/toy.ja.ipynb").exists()
 
 
 def test_textlint_reads_the_texts_where_the_project_asks_for_it(root: Path, whole: Project) -> None:
