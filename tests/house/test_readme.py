@@ -45,6 +45,14 @@ def test_the_pages_it_names_are_taught_modules():
     assert not [page for page in pages if page != "site" and not (ROOT / "labml_opt" / f"{page}.py").exists()]
 
 
+def test_it_says_whether_the_notebooks_have_run_on_cuda():
+    """As long as one of them has not, it says so, and no longer."""
+    names = [path.stem for path in (ROOT / "notebooks").glob("*.ipynb") if "." not in path.stem]
+    waiting = [name for name in names if not (ROOT / "notebooks" / f"{name}.cuda.ipynb").exists()]
+    assert names
+    assert bool(re.search(r"not yet\s+(?:been\s+)?run\s+on\s+CUDA", README, re.I)) is bool(waiting)
+
+
 def test_the_picture_is_small():
     (picture,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", README)
     assert 10_000 < (ROOT / picture).stat().st_size < 150_000

@@ -1,4 +1,4 @@
-"""One name leads through the house, from a module to its page, its catalogue and its test."""
+"""One name leads through the house, from a module or a notebook to its page, its catalogue and its test."""
 
 import json
 import re
@@ -18,6 +18,7 @@ TAUGHT = sorted(
     for path in (ROOT / "labml_opt").glob("*.py")
     if not path.stem.startswith("_") and path.stem not in NOT_TAUGHT
 )
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb") if "." not in path.stem)
 TRACKED = [
     ROOT / name
     for name in subprocess.run(
@@ -67,9 +68,25 @@ def test_a_taught_module_has_a_public_name(module):
     assert f"labml_opt.{module}" in {getattr(labml_opt, name).__module__ for name in labml_opt.__all__}
 
 
-def test_no_catalogue_is_left_of_a_module_that_is_gone():
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_a_notebook_has_a_page_in_the_navigation_a_catalogue_a_twin_and_a_test(notebook):
+    with open(ROOT / "mkdocs.yml", encoding="utf-8") as file:
+        assert list(pages(yaml_load(file)["nav"])).count(f"notebooks/{notebook}.ipynb") == 1
+    assert (ROOT / "locale" / "ja" / f"{notebook}.po").is_file()
+    assert (ROOT / "notebooks" / f"{notebook}.ja.ipynb").is_file()
+    assert (ROOT / "tests" / "notebooks" / f"test_{notebook}.py").is_file()
+
+
+def test_nothing_is_left_of_a_module_or_a_notebook_that_is_gone():
     catalogues = {path.stem for path in (ROOT / "locale" / "ja").glob("*.po")}
-    assert catalogues - {"site", "figures"} == set(TAUGHT)
+    assert catalogues - {"site", "figures"} == {*TAUGHT, *NOTEBOOKS}
+    assert {path.name.split(".")[0] for path in (ROOT / "notebooks").glob("*.ipynb")} == set(NOTEBOOKS)
+
+
+def test_no_notebook_is_named_like_a_module():
+    """Their catalogues lie in one folder."""
+    assert NOTEBOOKS
+    assert not set(NOTEBOOKS) & set(TAUGHT)
 
 
 def test_the_order_of_the_public_names_is_the_reading_order(reading_order):

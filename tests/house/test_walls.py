@@ -12,7 +12,7 @@ PACKAGE = sorted((ROOT / "labml_opt").rglob("*.py"))
 ENGINE = sorted((ROOT / "mkdocs_annotate").rglob("*.py"))
 NOT_FOR_THE_PACKAGE = {"mkdocs_annotate", "mkdocs", "markdown", "pygments", "labml", "labml_nn", "IPython"}
 NOT_FOR_THE_ENGINE = {"labml_opt", "torch", "numpy", "matplotlib"}
-KNOW_MKDOCS = {"plugin.py", "languages.py"}
+KNOW_MKDOCS = {"plugin.py", "languages.py", "jupyter.py"}
 
 
 def imported_by(path: Path, *, at_import_time: bool = False) -> set[str]:
@@ -53,7 +53,7 @@ def test_the_package_imports_matplotlib_only_where_it_draws(path):
 
 
 @pytest.mark.parametrize("path", [path for path in ENGINE if path.name not in KNOW_MKDOCS], ids=lambda path: path.name)
-def test_only_the_plugin_and_the_languages_know_mkdocs(path):
+def test_only_the_plugin_the_languages_and_the_notebooks_know_mkdocs(path):
     assert not imported_by(path, at_import_time=True) & {"mkdocs"}
 
 
