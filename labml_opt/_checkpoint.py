@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Settings of `torch.optim` that say how a step is carried out, not what it computes.
 HOW_TORCH_RUNS = ("foreach", "fused", "differentiable")
+# Settings that make a class train by a rule that another one doesn't have.
+RULES = {"warmup", "total_steps", "d_model", "degenerated_to_sgd"}
 # What labml_nn calls the master weights.
 OTHER_NAMES = {"fp32_copy": "master"}
 
@@ -71,14 +73,17 @@ def _settings(optimizer: GenericAdaptiveOptimizer, group: Group, saved: Group, l
     settings = {key: value for key, value in saved.items() if key not in ("params", *HOW_TORCH_RUNS)}
     missing = {"lr", "betas", "eps"} - settings.keys()
     if saved.keys() & {"decoupled_weight_decay", *HOW_TORCH_RUNS}:
+        # torch's RAdam is the one that knows neither a maximum nor a fused step.
+        if "degenerated_to_sgd" in group and not saved.keys() & {"amsgrad", "fused"}:
+            settings.update(amsgrad=False, degenerated_to_sgd=True, optimized_update=True)
         missing |= {"amsgrad"} - settings.keys()
         _from_torch(optimizer, group, settings, where)
     if missing:
         raise ValueError(f"{where}: the checkpoint has no {_names(missing)}; another optimizer saved it")
-    schedule = {"warmup", "total_steps"} & settings.keys() - group.keys()
-    if schedule:
+    unknown = RULES & settings.keys() - group.keys()
+    if unknown:
         raise ValueError(
-            f"{where}: the checkpoint has a schedule ({_names(schedule)}) and {type(optimizer).__name__} has none: "
+            f"{where}: the checkpoint was trained with {_names(unknown)}, which {type(optimizer).__name__} doesn't have: "
             "load it into the class that saved it"
         )
 
@@ -100,9 +105,9 @@ def _from_torch(optimizer: GenericAdaptiveOptimizer, group: Group, settings: Gro
     if coupled_or_not is not None:
         settings["weight_decouple"], settings["absolute"] = coupled_or_not, False
 
-    # torch's Adam adds epsilon to the corrected root, and the run goes on with the arithmetic it had.
+    # torch's Adam adds epsilon to the corrected root, its RAdam to the raw one: the run goes on with what it had.
     if "optimized_update" in group:
-        settings["optimized_update"] = False
+        settings.setdefault("optimized_update", False)
 
     # A scheduler of torch leaves the rate of the next step in `lr` and the one it started from beside it. Where the
     # optimizer has a schedule of its own, that one is meant; the other would be scheduled twice.
