@@ -1,7 +1,7 @@
 """The papers' rules typed once more, in float64, from the papers alone: nothing here is imported from the package.
 
 Adam: arXiv 1412.6980. AMSGrad: arXiv 1904.09237. Decoupled weight decay: arXiv 1711.05101.
-Warm-up: arXiv 1706.02677. Cosine decay: arXiv 1608.03983.
+Warm-up: arXiv 1706.02677. Cosine decay: arXiv 1608.03983. Sophia: arXiv 2305.14342.
 """
 
 import math
@@ -124,3 +124,44 @@ def run(
         theta = update(theta, m, v_max if amsgrad else v, t, alpha, beta1, beta2, eps)
         points.append(Point(theta, m, v, v_max))
     return points
+
+
+def curvature(h: Array, g: Array, n: float, beta2: float) -> Array:
+    """h = beta_2 h + (1 - beta_2) n g^2, with g the gradient of the mean over n predictions."""
+    return beta2 * h + (1 - beta2) * n * g**2
+
+
+def sophia_update(theta: Array, m: Array, h: Array, alpha: float, rho: float, eps: float) -> Array:
+    """theta - alpha clip(m / (rho h + eps), 1)."""
+    return theta - alpha * np.clip(m / (rho * h + eps), -1, 1)
+
+
+def run_sophia(
+    theta: object,
+    gradients: Iterable[object],
+    looks: dict[int, tuple[object, float]],
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    rho: float,
+    decay: float = 0.0,
+    decay_kind: str = "decoupled",
+    maximize: bool = False,
+) -> list[Array]:
+    """All steps of Sophia; before step t the curvature takes in the gradient and the number that `looks` has for it."""
+    theta = np.asarray(theta, dtype=np.float64)
+    m, h = np.zeros_like(theta), np.zeros_like(theta)
+    values = []
+    for t, gradient in enumerate(gradients, start=1):
+        if t in looks:
+            h = curvature(h, np.asarray(looks[t][0], dtype=np.float64), looks[t][1], betas[1])
+        g = np.asarray(gradient, dtype=np.float64) * (-1 if maximize else 1)
+        if decay_kind == "coupled":
+            g = decayed_gradient(theta, g, decay)
+        else:
+            theta = decayed_weight(theta, lr, decay)
+        m = first_moment(m, g, betas[0])
+        theta = sophia_update(theta, m, h, lr, rho, eps)
+        values.append(theta)
+    return values
