@@ -21,7 +21,17 @@ from pathlib import Path
 
 import torch
 
-from labml_opt._figures import counter_example, decay, formats, gradients, moments, number_lines, schedules, stamps
+from labml_opt._figures import (
+    counter_example,
+    decay,
+    formats,
+    gradients,
+    moments,
+    number_lines,
+    rectification,
+    schedules,
+    stamps,
+)
 from labml_opt._figures.svg import Drawing
 from labml_opt._figures.words import Words, WordsError, languages
 
@@ -51,8 +61,10 @@ FIGURES = {
         Figure("adam", moments.adam_step),
         Figure("amsgrad", counter_example.amsgrad),
         Figure("adam_warmup", schedules.adam_warmup),
+        Figure("noam", schedules.noam),
         Figure("adam_warmup_cosine_decay", schedules.adam_warmup_cosine_decay),
         Figure("adam_warmup_cosine_decay", schedules.adam_warmup_cosine_decay_total),
+        Figure("radam", rectification.radam),
         Figure("adam_fp16", number_lines.adam_fp16),
         Figure("adam_fp16", formats.adam_fp16_grid),
         Figure("adam_fp16", gradients.adam_fp16_gradients, gradients.SEED),
@@ -60,7 +72,9 @@ FIGURES = {
         Figure("index", moments.small_adam),
         Figure("index", counter_example.small_amsgrad),
         Figure("index", schedules.small_adam_warmup),
+        Figure("index", schedules.small_noam),
         Figure("index", schedules.small_adam_warmup_cosine_decay),
+        Figure("index", rectification.small_radam),
         Figure("index", number_lines.small_adam_fp16),
     )
 }
