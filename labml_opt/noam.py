@@ -11,8 +11,8 @@ $$\alpha_t = \alpha\, d^{-1/2} \min\!\big(t^{-1/2},\; t\, w^{-3/2}\big)$$
 **Use it when** you train a Transformer and don't know for how many steps: the curve has no end to be planned.
 Give it `lr=1.0` and the paper's $w = 4000$, not the rate of another optimizer.
 
-**Don't when** the number of steps is fixed: [a cosine](adam_warmup_cosine_decay.md) uses the last of them
-better, because it ends lower.
+**Don't when** the number of steps is fixed: [a cosine](adam_warmup_cosine_decay.md) comes down to a tenth of its
+top by then, while this curve is still at a fifth after 25 warm-ups.
 
 ![The paper's rate for three settings of width and warm-up. A longer warm-up ends at a lower top; after that,
 curves of one width are the same curve.](figures/noam.svg)
@@ -26,13 +26,18 @@ t      | t       | steps taken, the first one is 1              | steps  | y8
 
 ## Why this shape
 
-It is two curves, and the lower one counts. $t\, w^{-3/2}$ is the [warm-up](adam_warmup.md), a straight line.
-$t^{-1/2}$ is the decay for which convergence of such methods is usually proved: the rates still add up to
-infinity, so that any distance can be walked, but each step is noisier than useful by less and less. The two
-meet at $t = w$, and there is the top, $\alpha / \sqrt{d\, w}$: $7.0 \times 10^{-4}$ with the paper's 512 and
-4000.
+It is two curves, and the lower one counts. $t\, w^{-3/2}$ is a straight line, the
+[warm-up](adam_warmup.md). $t^{-1/2}$ is the decay with which proofs of convergence usually work: the rates add
+up to infinity, so that any distance can be walked, while a single step gets as short as one likes, and the
+noise of the mini-batches with it. The two meet at $t = w$, and there is the top, $\alpha / \sqrt{d\, w}$:
+$7.0 \times 10^{-4}$ with the paper's 512 and 4000.
 
-The name is not in the paper. An early library of Transformers called the schedule so, and it stayed.
+For $d^{-1/2}$ the paper gives no reason, but there is one. A step of Adam moves every weight by about the rate,
+and a value behind a layer is a sum over $d$ weights. With random signs, $d$ small changes add up to about
+$\sqrt d$ of them: divided by that, a step changes what a layer says by as much in a wide model as in a narrow
+one.
+
+The name isn't in the paper, either. The authors' own library, Tensor2Tensor, called the schedule `noam`.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def rectification(beta2: float, t: int | Tensor) -> Any:
     Returns $r_t$, between 0 and 1, or 0 as long as $\rho_t \le 5$. Paper: [arXiv
     1908.03265](https://arxiv.org/abs/1908.03265), section 4.
     """
-    # A memory of $\rho_\infty \le 5$ gradients, as with $\beta_2 \le 2/3$, never gets as far.
+    # With a memory of $\rho_\infty \le 5$ gradients, which is $\beta_2 \le 2/3$, no step ever gets as far.
     rho, rho_inf = average_length(beta2, t), 2 / (1 - beta2) - 1
     if rho_inf <= 5:
         return 0.0
@@ -114,9 +114,9 @@ def rectification(beta2: float, t: int | Tensor) -> Any:
     r = (variance(rho_inf) / variance(at_least(rho, 5))) ** 0.5
 
     # **Why 5, if 4 is the limit?** Near 4 the first order is no good: there it says infinity, and at 5 still
-    # 3.3 times the true variance, 1.4 times at 10. Past 5 the error makes steps shorter than they need be,
-    # which does no harm. A first rectified step is short anyway: with $\beta_2 = 0.999$ it comes at $t = 6$ and
-    # is 2.6% of Adam's, half of it is reached at $t = 556$ and nine tenths at $t = 2737$.
+    # 3.3 times the true variance, 1.4 times at 10. An estimate that is too large errs on the safe side, towards
+    # shorter steps. With $\beta_2 = 0.999$ the first rectified step is the sixth, at 2.6% of Adam's; half of
+    # it is reached at $t = 556$, nine tenths at $t = 2737$.
     return where(rho > 5, r, 0.0)
 
 
@@ -201,7 +201,7 @@ class RAdam(AMSGrad):
             denominator = v.sqrt().add_(group["eps"])
             step_size = lr * r * correction2**0.5 / correction1
 
-        # The other is the paper's with an $\epsilon$ that it doesn't have:
+        # The other adds $\epsilon$ after the correction, while the paper has none at all:
         # $$\theta_t = \theta_{t-1} - \alpha\, r_t\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon}$$
         else:
             denominator = v.sqrt().div_(correction2**0.5).add_(group["eps"])
@@ -210,10 +210,10 @@ class RAdam(AMSGrad):
         # **It isn't: no divisor.**
         # $$\theta_t = \theta_{t-1} - \alpha\, \hat m_t$$
         #
-        # Gradient descent with momentum, for the first five steps. Mind that this step is as long as the
-        # gradient: the unit that Adam takes out is back. With gradients of 100 the weights move a hundred
-        # rates, further than any later step takes them. Where that is too far, `degenerated_to_sgd=False` lets
-        # the weights rest while the moments fill.
+        # Gradient descent with momentum, for five steps with the usual $\beta_2$. Mind that such a step is as
+        # long as the gradient: the unit that Adam takes out is back. With gradients of 100 the weights move a
+        # hundred rates, further than any later step takes them. Where that is too far,
+        # `degenerated_to_sgd=False` lets the weights rest while the moments fill.
         #
         # With a count on the device the host doesn't know which of the two it will be, so both are computed and
         # `where` takes one.
