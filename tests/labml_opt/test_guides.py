@@ -21,17 +21,28 @@ def code_blocks(path: Path) -> str:
     return "\n".join(re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S))
 
 
-@pytest.mark.parametrize("guide", ["half_precision.md", "resume.md"])
-def test_the_code_of_a_guide_runs_from_top_to_bottom(
-    guide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def run(guide: str) -> None:
     code = code_blocks(GUIDES / guide)
     assert code
     exec(compile(code, guide, "exec"), {})
 
 
-@pytest.mark.parametrize("guide", ["half_precision", "resume"])
+@pytest.mark.parametrize("guide", ["half_precision.md", "resume.md"])
+def test_the_code_of_a_guide_runs_from_top_to_bottom(
+    guide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(guide)
+
+
+# Lightning may speak of itself: of workers that the guide doesn't use, of what it will drop one day.
+@pytest.mark.filterwarnings("ignore:::pytorch_lightning")
+@pytest.mark.usefixtures("trainers")
+def test_the_code_of_the_guide_on_trainers_runs_from_top_to_bottom() -> None:
+    run("trainers.md")
+
+
+@pytest.mark.parametrize("guide", ["half_precision", "resume", "trainers"])
 def test_both_languages_of_a_guide_show_the_same_code(guide: str) -> None:
     assert code_blocks(GUIDES / f"{guide}.md") == code_blocks(GUIDES / f"{guide}.ja.md")
 
