@@ -83,8 +83,8 @@ def _settings(optimizer: GenericAdaptiveOptimizer, group: Group, saved: Group, l
     unknown = RULES & settings.keys() - group.keys()
     if unknown:
         raise ValueError(
-            f"{where}: the checkpoint was trained with {_names(unknown)}, which {type(optimizer).__name__} doesn't have: "
-            "load it into the class that saved it"
+            f"{where}: the checkpoint was trained with {_names(unknown)}, which {type(optimizer).__name__} doesn't "
+            "have: load it into the class that saved it"
         )
 
     # Checkpoints of other origin have no count of the schedule: its steps are those of the oldest parameter.

@@ -13,6 +13,8 @@ from labml_opt import (
     AdamWarmupCosineDecayFP16,
     AMSGrad,
     MasterWeights,
+    Noam,
+    RAdam,
 )
 
 PAPER_FORM = {"optimized_update": False, "eps": 1e-8}
@@ -23,6 +25,14 @@ class AMSGradFP16(MasterWeights, AMSGrad):
     """What a reader writes to give an optimizer master weights."""
 
 
+class NoamFP16(MasterWeights, Noam):
+    """The same for Noam."""
+
+
+class RAdamFP16(MasterWeights, RAdam):
+    """The same for RAdam."""
+
+
 EVERY_OPTIMIZER: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "Adam": Adam,
     "AMSGrad": AMSGrad,
@@ -30,15 +40,25 @@ EVERY_OPTIMIZER: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "AdamWarmupCosineDecay": lambda params, **settings: AdamWarmupCosineDecay(
         params, **{"warmup": 4, "total_steps": 20, **settings}
     ),
+    "Noam": lambda params, **settings: Noam(params, **{"warmup": 4, "d_model": 0.25, **settings}),
+    "RAdam": RAdam,
     "AdamFP16": AdamFP16,
     "AMSGradFP16": AMSGradFP16,
+    "NoamFP16": lambda params, **settings: NoamFP16(params, **{"warmup": 4, "d_model": 0.25, **settings}),
+    "RAdamFP16": RAdamFP16,
     "AdamWarmupCosineDecayFP16": lambda params, **settings: AdamWarmupCosineDecayFP16(
         params, **{"warmup": 4, "total_steps": 20, **settings}
     ),
 }
-"""Every class of the package (and one of a reader's), ready to be called with parameters and settings."""
+"""Every class of the package (and some of a reader's), ready to be called with parameters and settings."""
 
-WITH_MASTERS = ("AdamFP16", "AMSGradFP16", "AdamWarmupCosineDecayFP16")
+WITH_MASTERS = (
+    "AdamFP16",
+    "AMSGradFP16",
+    "NoamFP16",
+    "RAdamFP16",
+    "AdamWarmupCosineDecayFP16",
+)
 HALVES = (torch.float16, torch.bfloat16)
 
 

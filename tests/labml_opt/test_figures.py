@@ -1,4 +1,5 @@
 import ast
+import itertools
 import math
 import os
 import re
@@ -11,7 +12,17 @@ import pytest
 import torch
 
 from labml_opt import Adam, AdamFP16, AdamWarmupCosineDecay, figures
-from labml_opt._figures import counter_example, decay, formats, gradients, moments, number_lines, schedules, stamps
+from labml_opt._figures import (
+    counter_example,
+    decay,
+    formats,
+    gradients,
+    moments,
+    number_lines,
+    rectification,
+    schedules,
+    stamps,
+)
 from labml_opt._figures.svg import BIG, TEXT, plain, power, scientific, width_of
 from labml_opt._figures.words import FIELD, Words, WordsError, languages, read
 
@@ -137,7 +148,10 @@ def test_no_text_lies_on_another(name, language):
     assert clashes == []
 
 
-@pytest.mark.parametrize("name", ["optimizer", "adam", "amsgrad", "adam_warmup_cosine_decay", "adam_fp16"])
+@pytest.mark.parametrize(
+    "name",
+    ["optimizer", "adam", "amsgrad", "noam", "adam_warmup_cosine_decay", "radam", "adam_fp16"],
+)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_phone_shows_every_name_of_a_head_figure(name, language):
     """It shows the left 330 pixels. Beyond them may be numbers of the axis; a sentence may be cut at its end."""
@@ -459,6 +473,26 @@ def test_the_drawn_rates_are_the_ones_of_the_optimizer():
     optimizer = AdamWarmupCosineDecay([torch.nn.Parameter(torch.zeros(1))], lr=1e-4, warmup=5000, total_steps=2e6)
     _, curve, _ = schedules.cosines(schedules.START, 50)
     assert curve.rates == [optimizer.get_lr({"step": step}, optimizer.param_groups[0]) for step in curve.steps]
+
+
+def test_the_rate_of_noam_is_highest_at_the_end_of_its_warm_up():
+    curves = schedules.noams()
+    assert [(curve.d_model, curve.warmup) for curve in curves] == [(512, 4000), (512, 8000), (2048, 2000)]
+    assert [curve.top for curve in curves] == [4000, 8000, 2000]
+    assert [max(curve.rates) for curve in curves] == pytest.approx([6.987712e-4, 4.941059e-4, 4.941059e-4], rel=1e-6)
+    assert curves[0].rates[7999:] == curves[1].rates[7999:]
+
+
+def test_the_share_of_radam_begins_at_step_6_and_grows_more_slowly_the_longer_the_memory():
+    curves = [rectification.shares(beta2, rectification.LAST) for beta2 in rectification.BETAS]
+    assert [curve.first for curve in curves] == [6, 6, 6]
+    assert all(a < b for curve in curves for a, b in zip(curve.shares[5:500], curve.shares[6:501], strict=True))
+    assert all(
+        short > long
+        for a, b in itertools.pairwise(curves)
+        for short, long in zip(a.shares[5:], b.shares[5:], strict=True)
+    )
+    assert curves[2].shares[-1] < 0.5
 
 
 def test_the_figures_are_computed_by_the_packages_own_classes():

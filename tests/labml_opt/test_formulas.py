@@ -19,8 +19,11 @@ from labml_opt import (
     AdamWarmupCosineDecay,
     AMSGrad,
     GradScalerFP16,
+    Noam,
+    RAdam,
     WeightDecay,
     adam,
+    radam,
 )
 from labml_opt.amsgrad import counter_example
 
@@ -324,6 +327,17 @@ def test_warm_up(page, name):
     assert rates == [rule(0.3, t, 7) for t in range(1, 20)]
 
 
+@prints("noam", "rate")
+def test_rate_of_noam(page, name):
+    def rule(alpha, d, t, w):
+        return alpha * d ** (-1 / 2) * min(t ** (-1 / 2), t * w ** (-3 / 2))
+
+    assert is_printed(page, name)
+    a = Noam([parameter([1.0])], lr=0.3, warmup=7, d_model=64)
+    rates = [a.get_lr({"step": t}, a.param_groups[0]) for t in range(1, 40)]
+    assert rates == pytest.approx([rule(0.3, 64, t, 7) for t in range(1, 40)], rel=1e-14)
+
+
 @prints("adam_warmup_cosine_decay", "rate")
 def test_warm_up_and_cosine(page, name):
     def rule(alpha, t, w, p_t):
@@ -353,6 +367,145 @@ def test_the_floor_is_met_where_the_page_says():
     a = AdamWarmupCosineDecay([parameter([1.0])], lr=1.0, total_steps=10_000)
     rates = [a.get_lr({"step": t}, a.param_groups[0]) for t in (7951, 7953)]
     assert rates[0] > 0.1 == rates[1]
+
+
+# radam
+
+
+def check_rectified_step(page: str, name: str, rule: Callable, **settings: object) -> None:
+    """Take 12 steps with a short memory and hold each against the rule, which is handed what the page names."""
+    assert is_printed(page, name)
+    param, gradients = random_parameter(5), random_gradients(12, 5)
+    a = RAdam([param], lr=0.1, betas=(0.9, 0.99), **settings)
+    for t, gradient in enumerate(gradients, start=1):
+        theta = param.detach().numpy().copy()
+        feed(a, param, [gradient])
+        m, v = a.state[param]["exp_avg"].numpy(), a.state[param]["exp_avg_sq"].numpy()
+        expected = rule(theta, t, m, v, formulas.average_length(0.99, t), formulas.rectification(0.99, t))
+        if expected is not None:
+            close(param, expected)
+
+
+@pytest.mark.parametrize("optimized", [False, True])
+@prints("radam", "step")
+def test_rectified_step_as_the_page_opens_with_it(page, name, optimized):
+    def rule(theta, t, m, v, rho, r):
+        m_hat, v_hat = m / (1 - 0.9**t), v / (1 - 0.99**t)
+        return theta - 0.1 * (r * m_hat / np.sqrt(v_hat) if rho > 5 else m_hat)
+
+    check_rectified_step(page, name, rule, eps=0.0, optimized_update=optimized)
+
+
+@prints("radam", "optimized step")
+def test_rectified_step_in_the_optimized_order(page, name):
+    def rule(theta, t, m, v, rho, r):
+        return theta - 0.1 * r * math.sqrt(1 - 0.99**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 0.01) if rho > 5 else None
+
+    check_rectified_step(page, name, rule, eps=0.01)
+
+
+@prints("radam", "other step")
+def test_rectified_step_in_the_other_order(page, name):
+    def rule(theta, t, m, v, rho, r):
+        m_hat, v_hat = m / (1 - 0.9**t), v / (1 - 0.99**t)
+        return theta - 0.1 * r * m_hat / (np.sqrt(v_hat) + 0.01) if rho > 5 else None
+
+    check_rectified_step(page, name, rule, eps=0.01, optimized_update=False)
+
+
+@prints("radam", "step without a divisor")
+def test_step_without_a_divisor(page, name):
+    def rule(theta, t, m, v, rho, r):
+        return theta - 0.1 * m / (1 - 0.9**t) if rho <= 5 else None
+
+    check_rectified_step(page, name, rule)
+
+
+@prints("radam", "length")
+def test_length_of_the_average(page, name):
+    def rule(beta2, t):
+        rho_inf = 2 / (1 - beta2) - 1
+        return rho_inf - 2 * t * beta2**t / (1 - beta2**t)
+
+    assert is_printed(page, name)
+    for beta2 in (0.0, 0.5, 0.9, 0.999):
+        for t in (1, 2, 5, 100, 10_000):
+            assert radam.average_length(beta2, t) == pytest.approx(rule(beta2, t), rel=1e-12)
+
+
+@prints("radam", "mean age")
+def test_the_two_means_have_values_of_the_same_age(page, name):
+    def rule(beta2, t):
+        weights = [beta2**j for j in range(t)]
+        return sum(j * weight for j, weight in enumerate(weights)) / sum(weights)
+
+    def other_side(beta2, t):
+        return beta2 / (1 - beta2) - t * beta2**t / (1 - beta2**t)
+
+    assert is_printed(page, name)
+    for beta2 in (0.5, 0.9, 0.999):
+        for t in (1, 2, 5, 100):
+            age = (radam.average_length(beta2, t) - 1) / 2
+            assert age == pytest.approx(rule(beta2, t), abs=1e-9) == pytest.approx(other_side(beta2, t), abs=1e-9)
+
+
+def moment_of_the_reciprocal(power: float, rho: float, sigma: float) -> float:
+    """E[(1 / v)^power], where v is the mean of rho squared draws from a normal distribution: a quotient of gammas."""
+    scale = (rho / 2 / sigma**2) ** power
+    return scale * math.exp(math.lgamma(rho / 2 - power) - math.lgamma(rho / 2))
+
+
+@prints("radam", "chi-squared")
+def test_mean_and_variance_of_the_reciprocal(page, name):
+    def rule(rho, sigma):
+        return rho / ((rho - 2) * sigma**2), 2 * rho**2 / ((rho - 2) ** 2 * (rho - 4) * sigma**4)
+
+    assert is_printed(page, name)
+    for rho in (4.5, 6.0, 30.0):
+        mean, square = (moment_of_the_reciprocal(power, rho, 0.7) for power in (1, 2))
+        assert rule(rho, 0.7) == pytest.approx((mean, square - mean**2), rel=1e-9)
+
+
+@prints("radam", "variance")
+def test_variance_of_the_root_to_first_order(page, name):
+    def rule(rho, sigma):
+        return rho / (2 * (rho - 2) * (rho - 4) * sigma**2)
+
+    assert is_printed(page, name)
+    for rho in (5.0, 6.0, 30.0):
+        mean, square = (moment_of_the_reciprocal(power, rho, 0.7) for power in (1, 2))
+        assert rule(rho, 0.7) == pytest.approx((square - mean**2) / (4 * mean), rel=1e-9)
+        assert radam.variance(rho) == pytest.approx(rule(rho, 1.0), rel=1e-14)
+
+
+@prints("radam", "rectification")
+def test_rectification(page, name):
+    def rule(rho_t, rho_inf):
+        return math.sqrt((rho_t - 4) * (rho_t - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho_t))
+
+    assert is_printed(page, name)
+    for t in (6, 7, 100, 5000):
+        expected = rule(formulas.average_length(0.999, t), 1999.0)
+        assert radam.rectification(0.999, t) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_first_order_is_as_far_off_as_the_page_says():
+    def excess(rho):
+        true = moment_of_the_reciprocal(1, rho, 1.0) - moment_of_the_reciprocal(0.5, rho, 1.0) ** 2
+        return radam.variance(rho) / true
+
+    assert excess(5.0) == pytest.approx(3.3, abs=0.05)
+    assert excess(10.0) == pytest.approx(1.4, abs=0.05)
+    assert excess(4.001) > 1000
+
+
+def test_the_share_of_a_step_is_what_the_page_of_radam_says():
+    shares = [radam.rectification(0.999, t) for t in range(1, 2738)]
+    assert [round(radam.average_length(0.999, t), 3) for t in (5, 10**6)] == [4.996, 1999.0]
+    assert shares[:5] == [0.0] * 5
+    assert shares[5] == pytest.approx(0.026, abs=5e-4)
+    assert shares[554] < 0.5 <= shares[555]
+    assert shares[2735] < 0.9 <= shares[2736]
 
 
 # adam_fp16

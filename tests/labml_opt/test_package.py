@@ -20,6 +20,8 @@ from labml_opt import (
     AMSGrad,
     GenericAdaptiveOptimizer,
     GradScalerFP16,
+    Noam,
+    RAdam,
     WeightDecay,
 )
 
@@ -29,7 +31,10 @@ PUBLIC = [
     "Adam",
     "AMSGrad",
     "AdamWarmup",
+    "Noam",
     "AdamWarmupCosineDecay",
+    "RAdam",
+    "Sophia",
     "MasterWeights",
     "AdamFP16",
     "AdamWarmupCosineDecayFP16",
@@ -46,11 +51,14 @@ ADAM = [
 ]
 WARMUP = [*ADAM, ("amsgrad", False, True), ("warmup", 0, 7)]
 COSINE = [*WARMUP, ("total_steps", 1e10, 77)]
+RADAM = [(name, {"eps": 1e-8}.get(name, default), other) for name, default, other in ADAM]
 SIGNATURES = {
     Adam: ADAM,
     AMSGrad: [*ADAM, ("amsgrad", True, False)],
     AdamWarmup: WARMUP,
+    Noam: [*WARMUP, ("d_model", 512, 64)],
     AdamWarmupCosineDecay: COSINE,
+    RAdam: [*RADAM, ("amsgrad", False, True), ("degenerated_to_sgd", True, False)],
     AdamFP16: ADAM,
     AdamWarmupCosineDecayFP16: COSINE,
 }
@@ -131,7 +139,17 @@ def test_importing_the_package_brings_neither_the_engine_nor_a_plotting_library(
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules")
 @pytest.mark.parametrize(
-    "page", ["optimizer", "adam", "amsgrad", "adam_warmup", "adam_warmup_cosine_decay", "adam_fp16"]
+    "page",
+    [
+        "optimizer",
+        "adam",
+        "amsgrad",
+        "adam_warmup",
+        "noam",
+        "adam_warmup_cosine_decay",
+        "radam",
+        "adam_fp16",
+    ],
 )
 def test_running_a_module_draws_the_figures_of_its_page(page, monkeypatch):
     drawn = []

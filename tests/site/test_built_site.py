@@ -13,7 +13,16 @@ import pytest
 from building import ADDRESS, REPOSITORY, built, mkdocs
 
 LANGUAGES = {"": "en", "ja/": "ja"}
-MODULES = ["optimizer", "adam", "amsgrad", "adam_warmup", "adam_warmup_cosine_decay", "adam_fp16"]
+MODULES = [
+    "optimizer",
+    "adam",
+    "amsgrad",
+    "adam_warmup",
+    "noam",
+    "adam_warmup_cosine_decay",
+    "radam",
+    "adam_fp16",
+]
 
 
 def each_page(site):
