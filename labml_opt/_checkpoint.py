@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from labml_opt._shards import is_distributed
+
 if TYPE_CHECKING:
     from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
 
 # Settings of `torch.optim` that say how a step is carried out, not what it computes.
 HOW_TORCH_RUNS = ("foreach", "fused", "differentiable")
 # Settings that make a class train by a rule that another one doesn't have.
-RULES = {"warmup", "total_steps", "d_model", "degenerated_to_sgd"}
+RULES = {"warmup", "total_steps", "d_model", "degenerated_to_sgd", "rectify", "rho"}
 # What labml_nn calls the master weights.
 OTHER_NAMES = {"fp32_copy": "master"}
 
@@ -172,5 +174,12 @@ def _fit(value: Any, expected: Any, param: Tensor | None, what: str) -> Any:
         value = torch.view_as_real(value)
     if value.shape != expected.shape:
         raise ValueError(f"{what} has shape {tuple(value.shape)} in the checkpoint, here it is {tuple(expected.shape)}")
+    # A step count is whole everywhere.
+    if expected.dim() and is_distributed(value) != is_distributed(param):
+        whole, shard = ("here", "in the checkpoint") if is_distributed(value) else ("in the checkpoint", "here")
+        raise ValueError(
+            f"{what} is a whole tensor {whole} and spread over processes {shard}: load it with "
+            "set_optimizer_state_dict of torch.distributed.checkpoint.state_dict, which spreads and gathers"
+        )
     # FP32 stays FP32, bit for bit; averages that another optimizer kept in FP16 are widened.
     return value.to(device=param.device, dtype=expected.dtype)
