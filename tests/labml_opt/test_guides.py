@@ -42,7 +42,7 @@ def test_the_code_of_the_guide_on_trainers_runs_from_top_to_bottom() -> None:
     run("trainers.md")
 
 
-@pytest.mark.parametrize("guide", ["half_precision", "resume", "trainers"])
+@pytest.mark.parametrize("guide", ["half_precision", "resume", "trainers", "distributed"])
 def test_both_languages_of_a_guide_show_the_same_code(guide: str) -> None:
     assert code_blocks(GUIDES / f"{guide}.md") == code_blocks(GUIDES / f"{guide}.ja.md")
 
