@@ -13,7 +13,7 @@ $$\theta_t = \theta_{t-1} - \alpha \begin{cases} r_t\, \hat m_t / \sqrt{\hat v_t
 **Use it when** Adam is unstable at the beginning and you don't want to try out lengths of a warm-up.
 
 **Don't when** a recipe that works comes with a warm-up of its own: two of them are one too many, and a straight
-line of $2 / (1 - \beta_2)$ steps does [much the same](adam_warmup.md).
+line of $2 / (1 - \beta_2)$ steps does [much the same](https://arxiv.org/abs/1910.04209).
 
 ![The share of Adam's step that RAdam takes, for three decays of the second moment. Each curve begins at step 6;
 the longer the memory, the longer the warm-up.](figures/radam.svg)
@@ -86,8 +86,8 @@ def variance(rho: float | Tensor) -> Any:
     # distribution, with
     # $$\mathrm{E}\Big[\frac{1}{\hat v}\Big] = \frac{\rho}{(\rho - 2)\, \sigma^2} \qquad
     # \mathrm{Var}\Big[\frac{1}{\hat v}\Big] = \frac{2\, \rho^2}{(\rho - 2)^2 (\rho - 4)\, \sigma^4}$$
-    # The second is finite only for $\rho > 4$: with so few squares all of them are near 0 too often. What the
-    # step needs is the root, and to first order $\mathrm{Var}[\sqrt x] = \mathrm{Var}[x] / (4\, \mathrm{E}[x])$:
+    # The second is finite only for $\rho > 4$: fewer squares are all near 0 too often. What the step needs is the
+    # root, and to first order $\mathrm{Var}[\sqrt x] = \mathrm{Var}[x] / (4\, \mathrm{E}[x])$:
     # $$\mathrm{Var}\Big[\frac{1}{\sqrt{\hat v}}\Big] \approx \frac{\rho}{2\, (\rho - 2) (\rho - 4)\, \sigma^2}$$
     return rho / (2 * (rho - 2) * (rho - 4))
 
@@ -123,7 +123,8 @@ def rectification(beta2: float, t: int | Tensor) -> Any:
 class RAdam(AMSGrad):
     r"""
     **Rectified Adam.** State and moments are those of [Adam](adam.md), and of [AMSGrad](amsgrad.md) where
-    `amsgrad` is on. What is new is how far a step goes.
+    `amsgrad` is on. What is new is how far a step goes. For FP16 and BF16 weights write
+    `class RAdamFP16(MasterWeights, RAdam): pass`; [MasterWeights](adam_fp16.md#MasterWeights) does the rest.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class RAdam(AMSGrad):
             denominator = v.sqrt().div_(correction2**0.5).add_(group["eps"])
             step_size = lr * r / correction1
 
-        # **It isn't: no divisor.**
+        # **It isn't known: no divisor.**
         # $$\theta_t = \theta_{t-1} - \alpha\, \hat m_t$$
         #
         # Gradient descent with momentum, for five steps with the usual $\beta_2$. Mind that such a step is as
