@@ -9,6 +9,7 @@ order.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import subprocess
@@ -20,7 +21,7 @@ from typing import Any
 
 import pytest
 import torch
-from distributed_worker import BOUND, DTYPES, KINDS, OPTIMIZERS, SCALE, SCENARIOS, Run
+from distributed_worker import BOUND, DTYPES, KINDS, OPTIMIZERS, SCALE, SCENARIOS, Run, batch, network
 from torch.distributed.checkpoint.state_dict import get_state_dict
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*in a single process", "ignore:.*master copy")
@@ -263,6 +264,24 @@ def test_a_checkpoint_in_the_wrong_form_is_refused_with_the_way_to_load_it(group
         assert equal(found["before"], found["after"])
 
 
+class Part(torch.Tensor):
+    """What this process holds of a tensor, as far as a checkpoint can tell."""
+
+    def to_local(self) -> torch.Tensor:
+        return self.as_subclass(torch.Tensor)
+
+
+def test_a_part_is_refused_for_a_whole_tensor_before_anything_changes():
+    run = Run(None, torch.float16, "AdamFP16").train(range(2))
+    before, checkpoint = run.found(), copy.deepcopy(run.optimizer.state_dict())
+    checkpoint["state"][2]["exp_avg"] = checkpoint["state"][2]["exp_avg"].as_subclass(Part)
+    with pytest.raises(
+        ValueError, match=r"parameter 2: exp_avg is a whole tensor here and spread over processes in the"
+    ):
+        run.optimizer.load_state_dict(checkpoint)
+    assert equal(before, run.found())
+
+
 # An infinity
 
 
@@ -335,6 +354,15 @@ def test_float32_weights_that_fsdp2_casts_train_with_the_same_scaler(group):
     assert first["after"]["scale"] == second["after"]["scale"] == SCALE / 2
     assert equal(first["next"], second["next"])
     assert first["next"]["t"] == 2
+
+
+def test_an_infinity_on_one_shard_keeps_every_process_from_updating_sophias_curvature(group):
+    model = network(torch.float32)
+    model(batch(0)[0]).square().mean().backward()
+    for found in group("an infinity on one shard, Sophia's curvature"):
+        assert found["counted"] == [True, False]
+        for param, curvature in zip(model.parameters(), found["curvature"], strict=True):
+            torch.testing.assert_close(curvature, (1 - 0.99) * 8 * param.grad.square(), rtol=1e-4, atol=1e-12)
 
 
 def test_an_optimizer_that_was_built_before_the_sharding_is_told_so_by_the_scaler(group):
