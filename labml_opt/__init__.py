@@ -7,6 +7,7 @@ from labml_opt.adam_warmup import AdamWarmup  # isort: skip
 from labml_opt.noam import Noam  # isort: skip
 from labml_opt.adam_warmup_cosine_decay import AdamWarmupCosineDecay  # isort: skip
 from labml_opt.radam import RAdam  # isort: skip
+from labml_opt.ada_belief import AdaBelief  # isort: skip
 from labml_opt.sophia import Sophia  # isort: skip
 from labml_opt.adam_fp16 import (  # isort: skip
     MasterWeights,
@@ -24,6 +25,7 @@ __all__ = [  # noqa: RUF022 (the reading order)
     "Noam",
     "AdamWarmupCosineDecay",
     "RAdam",
+    "AdaBelief",
     "Sophia",
     "MasterWeights",
     "AdamFP16",

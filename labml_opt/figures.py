@@ -22,7 +22,9 @@ from pathlib import Path
 import torch
 
 from labml_opt._figures import (
+    belief,
     counter_example,
+    curvature,
     decay,
     formats,
     gradients,
@@ -65,6 +67,8 @@ FIGURES = {
         Figure("adam_warmup_cosine_decay", schedules.adam_warmup_cosine_decay),
         Figure("adam_warmup_cosine_decay", schedules.adam_warmup_cosine_decay_total),
         Figure("radam", rectification.radam),
+        Figure("ada_belief", belief.ada_belief),
+        Figure("sophia", curvature.sophia),
         Figure("adam_fp16", number_lines.adam_fp16),
         Figure("adam_fp16", formats.adam_fp16_grid),
         Figure("adam_fp16", gradients.adam_fp16_gradients, gradients.SEED),
@@ -75,6 +79,8 @@ FIGURES = {
         Figure("index", schedules.small_noam),
         Figure("index", schedules.small_adam_warmup_cosine_decay),
         Figure("index", rectification.small_radam),
+        Figure("index", belief.small_ada_belief),
+        Figure("index", curvature.small_sophia),
         Figure("index", number_lines.small_adam_fp16),
     )
 }

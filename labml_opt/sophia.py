@@ -5,7 +5,8 @@ Gradient over curvature, cut off at the learning rate: long steps where the loss
 steep, and none longer than $\alpha$ where the estimate of the curvature fails.
 
 Paper: [Sophia: A Scalable Stochastic Second-order Optimizer for Language Model
-Pre-training](https://arxiv.org/abs/2305.14342), Liu et al., 2023, arXiv 2305.14342; this is its variant Sophia-G
+Pre-training](https://arxiv.org/abs/2305.14342), Liu et al., 2023, arXiv 2305.14342; this is its variant
+Sophia-G
 
 $$\begin{aligned}
 \hat h_t &= B\, \nabla \hat L(\theta) \odot \nabla \hat L(\theta) \\
@@ -16,11 +17,11 @@ h_t &= \beta_2 h_{t-k} + (1 - \beta_2)\, \hat h_t \\
 **Use it when** a model with a cross-entropy loss is trained for long, a language model above all: every tenth
 step it takes a second backward pass.
 
-**Don't when** the loss has no labels that the model could draw itself, or the training loop is not yours: without
-`update_hessian` this is descent by the sign of the gradient.
+**Don't when** the loss has no labels that the model could draw itself, or the training loop is not yours:
+without `update_hessian` this is descent by the sign of the gradient.
 
-![How far a step goes, in learning rates, against the curvature h, for two gradients. Where the curvature is small
-the step is clipped to one learning rate; from h = m/ρ on it falls like 1/h.](figures/sophia.svg)
+![How far a step goes, in learning rates, against the curvature h, for two gradients. Where the curvature is
+small the step is clipped to one learning rate; from h = m/ρ on it falls like 1/h.](figures/sophia.svg)
 
 ```symbols
 g_t      | grad             | gradient of the loss                                  | FP32 or wider | y1
@@ -34,27 +35,29 @@ B        | n, n_tokens_training_batch | predictions in the batch                
 
 ## Why divide by the curvature
 
-Along one weight the loss is a parabola, near enough: slope $m$, curvature $h$. Its lowest point is $m / h$ away,
-and Newton's method jumps there. Adam divides by the size of the gradient instead, so it steps by about $\alpha$ in
-flat and steep directions alike; in the flat ones that is too little, in the steep ones so much that it jumps to
-and fro across the valley. Newton's method has a weakness of its own: where $h$ is near 0, or old, the jump is wild.
-So Sophia clips each coordinate. It never moves a weight by more than $\alpha$, and only where the curvature is
-large beside the gradient, $\rho\, h > \lvert m \rvert$, does it step by $\frac{\alpha}{\rho} \frac{m}{h}$.
+Along one weight the loss is a parabola, near enough: slope $m$, curvature $h$. Its lowest point is $m / h$
+away, and Newton's method jumps there. Adam divides by the size of the gradient instead, so it steps by about
+$\alpha$ in flat and steep directions alike; in the flat ones that is too little, in the steep ones so much that
+it jumps to and fro across the valley. Newton's method has a weakness of its own: where $h$ is near 0, or old,
+the jump is wild. So Sophia clips each coordinate. It never moves a weight by more than $\alpha$, and only where
+the curvature is large beside the gradient, $\rho\, h > \lvert m \rvert$, does it step by
+$\frac{\alpha}{\rho} \frac{m}{h}$.
 
 ## Whose labels
 
 The curvature is estimated from the gradient of
 $$\hat L(\theta) = \frac{1}{B} \sum_{b=1}^{B} \ell\big(f(\theta, x_b),\, \hat y_b\big) \qquad
 \hat y_b \sim \mathrm{softmax}\, f(\theta, x_b)$$
-and the labels $\hat y_b$ in it are *drawn from the model's own prediction*. The labels of the data won't do. For
-labels that the model draws, the mean of the squared gradient is a curvature: the diagonal of the Gauss-Newton
-matrix, that part of the Hessian that is never negative (Bartlett's identity). For the labels of the data it is
-only the size of the gradient, and where the model fits them well it is near 0 at any curvature.
+and the labels $\hat y_b$ in it are *drawn from the model's own prediction*. The labels of the data won't do.
+For labels that the model draws, the mean of the squared gradient is a curvature: the diagonal of the
+Gauss-Newton matrix, that part of the Hessian that is never negative (Bartlett's identity). For the labels of
+the data it is only the size of the gradient, and where the model fits them well it is near 0 at any curvature.
 
-It needs no gradient for each example either. With labels of its own the model is right on average, so the gradient
-of every single prediction has the mean 0. In the square of their mean, $\big(\frac{1}{B} \sum_b g_b\big)^2$, the
-products of different predictions cancel out on average, and what is left is $\frac{1}{B}$ times the mean of the
-$g_b^2$. Hence the square of the *mini-batch* gradient, times $B$: the gradient that one backward pass gives.
+It needs no gradient for each example either. With labels of its own the model is right on average, so the
+gradient of every single prediction has the mean 0. In the square of their mean,
+$\big(\frac{1}{B} \sum_b g_b\big)^2$, the products of different predictions cancel out on average, and what is
+left is $\frac{1}{B}$ times the mean of the $g_b^2$. Hence the square of the *mini-batch* gradient, times $B$:
+the gradient that one backward pass gives.
 
 ## How to train with it
 
@@ -80,15 +83,15 @@ for step, (x, y) in enumerate(batches):
 ```
 
 The first look at the curvature comes *before* the first step, the next ones every $k = 10$ steps. Each is one
-more forward and backward pass, a tenth more in all; a part of the batch is enough. Don't clip those gradients: a
-clipped gradient has another square. A language model predicts at every position, so its $B$ counts tokens, not
-texts: `labels.numel()` is right for both, as long as the loss is the *mean* over them. Averaged over several
-machines, or over several backward passes, it counts the tokens of all.
+more forward and backward pass, a tenth more in all; a part of the batch is enough. Don't clip those gradients:
+a clipped gradient has another square. A language model predicts at every position, so its $B$ counts tokens,
+not texts: `labels.numel()` is right for both, as long as the loss is the *mean* over them. Averaged over
+several machines, or over several backward passes, it counts the tokens of all.
 
 ## With a loss scaler
 
-A loss that was multiplied by $S$ has gradients that are $S$ times too large, and squares that are $S^2$ times too
-large: with $S = 2^{16}$ four billion times. No weight would ever move again. So hand the scaler over, and
+A loss that was multiplied by $S$ has gradients that are $S$ times too large, and squares that are $S^2$ times
+too large: with $S = 2^{16}$ four billion times. No weight would ever move again. So hand the scaler over, and
 `update_hessian` unscales, and tells the scaler about an overflow:
 
 ```python
@@ -112,6 +115,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from labml_opt._counts import as_count, unchanged_where
+from labml_opt._shards import everywhere
 from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, Options, State, WeightDecay, check_number, decay
 
 
@@ -206,10 +210,12 @@ class Sophia(GenericAdaptiveOptimizer):
 
         # **An overflow skips the update**, for all parameters. One infinite square would stay infinite in the
         # running mean for ever, and its weight would stand still for ever. So nothing is taken in unless every
-        # $B\, g^2$ is a number that FP32 can hold; a comparison with NaN is false, so NaN is caught as well.
+        # $B\, g^2$ is a number that FP32 can hold; a comparison with NaN is false, so NaN is caught as well. Of a
+        # weight that is spread over several processes all of them get the same answer.
         largest = math.sqrt(torch.finfo(torch.float32).max / n)
         device = estimates[0][1].device
-        good = torch.stack([grad.abs().le(largest).all().to(device) for _, _, grad in estimates]).all()
+        small_enough = [everywhere(grad.abs().le(largest).all()).to(device) for _, _, grad in estimates]
+        good = torch.stack(small_enough).all()
 
         # The host looks at the answer once, unless the groups are capturable. Then what has been done is undone
         # on the device if it didn't count.
@@ -287,10 +293,10 @@ class Sophia(GenericAdaptiveOptimizer):
         # but the clipping stands against it, so $\beta_1 = 0.965$ looks back over some thirty gradients.
         m.lerp_(grad, 1 - beta1)
 
-        # **Before the first look at the curvature** $h$ is 0, every quotient is huge and is clipped: each weight
-        # moves by the full $\alpha$, in the direction of the sign, be its gradient 1 or $10^{-9}$. That is no
-        # accident of a few steps if nobody ever calls `update_hessian`, so it is said once. With `capturable`
-        # it isn't said: the answer is on the device.
+        # **Before the first look at the curvature** $h$ is 0, every quotient is huge and is clipped: each
+        # weight moves by the full $\alpha$, in the direction of the sign, be its gradient 1 or $10^{-9}$. That
+        # goes on for ever if nobody calls `update_hessian`, so a first step without curvature warns. With
+        # `capturable` it doesn't: the answer is on the device.
         if not group["capturable"] and state["step"] == 1 and m.any() and not h.any():
             warnings.warn(
                 f"{type(self).__name__} takes a step and its Hessian is still 0: every weight moves by the full "
@@ -302,11 +308,11 @@ class Sophia(GenericAdaptiveOptimizer):
         # $$\theta_t = \theta_{t-1} - \alpha\, \mathrm{clip}\Big(\frac{m_t}{\rho\, h_t + \epsilon},\, 1\Big) \qquad
         # \mathrm{clip}(z, 1) = \max(-1, \min(z, 1))$$
         #
-        # Where $\rho\, h_t$ is larger than $\lvert m_t \rvert$ this is a damped step of Newton's method. Anywhere
-        # else, in flat directions, at saddle points or with an $h$ that has become wrong since the last look, it
-        # is the sign of $m_t$, and a wrong curvature can do no more harm than a step of $\alpha$. $\rho$ says
-        # how many coordinates are clipped: if all of them are, the curvature is without effect and $\rho$ is too
-        # small; if none is, steps are shorter than they need be.
+        # Where $\rho\, h_t$ is larger than $\lvert m_t \rvert$ this is a damped step of Newton's method.
+        # Anywhere else, in flat directions, at saddle points or with an $h$ that has become wrong since the
+        # last look, it is the sign of $m_t$, and a wrong curvature can do no more harm than a step of $\alpha$.
+        # $\rho$ says how many coordinates are clipped: if all of them are, the curvature is without effect and
+        # $\rho$ is too small; if none is, steps are shorter than they need be.
         quotient = m / (h * group["rho"] + group["eps"])
         param.sub_(quotient.clamp_(-1, 1).mul_(group["lr"]))
 

@@ -37,7 +37,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
-from labml_opt import Adam, AdamFP16, AdamWarmupCosineDecay, AdamWarmupCosineDecayFP16, GradScalerFP16
+from labml_opt import Adam, AdamFP16, AdamWarmupCosineDecay, AdamWarmupCosineDecayFP16, GradScalerFP16, Sophia
 
 ROOT = Path(__file__).parents[2]
 SCHEDULE = {"warmup": 3, "total_steps": 20}
@@ -413,6 +413,19 @@ def mixed(_: Path) -> dict[str, Any]:
     except RuntimeError as error:
         return {"said": str(error)}
     return {"said": ""}
+
+
+@scenario("Sophia's curvature, an infinity on one shard")
+def curvature(_: Path) -> dict[str, Any]:
+    model, counted = sharded(network(torch.float32)), []
+    optimizer = Sophia(model.parameters())
+    for spoil in (False, True):
+        model(batch(0)[0]).square().mean().backward()
+        if spoil and dist.get_rank() == 1:
+            next(model.parameters()).grad.to_local().view(-1)[0] = torch.inf
+        counted.append(optimizer.update_hessian(8))
+        optimizer.zero_grad()
+    return {"counted": counted, "curvature": [whole(state["hessian"]) for state in optimizer.state.values()]}
 
 
 @scenario("too early")

@@ -2,7 +2,7 @@
 
 Adam: arXiv 1412.6980. AMSGrad: arXiv 1904.09237. Decoupled weight decay: arXiv 1711.05101.
 Warm-up: arXiv 1706.02677. Cosine decay: arXiv 1608.03983. Noam: arXiv 1706.03762. RAdam: arXiv 1908.03265.
-Sophia: arXiv 2305.14342.
+AdaBelief: arXiv 2010.07468. Sophia: arXiv 2305.14342.
 """
 
 import math
@@ -208,5 +208,41 @@ def run_sophia(
             theta = decayed_weight(theta, lr, decay)
         m = first_moment(m, g, betas[0])
         theta = sophia_update(theta, m, h, lr, rho, eps)
+        values.append(theta)
+    return values
+
+
+def run_ada_belief(
+    theta: object,
+    gradients: Iterable[object],
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    rectify: bool,
+    amsgrad: bool = False,
+    decay: float = 0.0,
+    decay_kind: str = "decoupled",
+    maximize: bool = False,
+) -> list[Array]:
+    """All steps of AdaBelief, with epsilon added to the mean for the division and not for good."""
+    beta1, beta2 = betas
+    theta = np.asarray(theta, dtype=np.float64)
+    m, s, s_max = np.zeros_like(theta), np.zeros_like(theta), np.zeros_like(theta)
+    values = []
+    for t, gradient in enumerate(gradients, start=1):
+        g = np.asarray(gradient, dtype=np.float64) * (-1 if maximize else 1)
+        if decay_kind == "coupled":
+            g = decayed_gradient(theta, g, decay)
+        elif decay_kind == "absolute":
+            theta = decayed_weight_absolute(theta, decay)
+        else:
+            theta = decayed_weight(theta, lr, decay)
+        m = first_moment(m, g, beta1)
+        s = beta2 * s + (1 - beta2) * (g - m) ** 2
+        s_max = np.maximum(s_max, s)
+        divisor = np.sqrt(corrected((s_max if amsgrad else s) + eps, beta2, t)) + eps
+        r = rectification(beta2, t) if rectify else 1.0
+        theta = theta - lr * (r * corrected(m, beta1, t) / divisor if r else corrected(m, beta1, t))
         values.append(theta)
     return values

@@ -62,6 +62,27 @@ PRINTED = {
         "other step": r"\theta_t = \theta_{t-1} - \alpha\, r_t\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon}",
         "step without a divisor": r"\theta_t = \theta_{t-1} - \alpha\, \hat m_t",
     },
+    "ada_belief": {
+        "step": r"\begin{aligned} s_t &= \beta_2 s_{t-1} + (1 - \beta_2)\, (g_t - m_t)^2 \\ "
+        r"\theta_t &= \theta_{t-1} - \alpha\, r_t\, \frac{\hat m_t}{\sqrt{\hat s_t} + \epsilon} \qquad "
+        r"\hat s_t = \frac{s_t + \epsilon}{1 - \beta_2^t} \end{aligned}",
+        "forecast": r"m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t",
+        "surprise": r"s_t = \beta_2 s_{t-1} + (1 - \beta_2)\, (g_t - m_t)^2",
+        "old and new forecast": r"g_t - m_t = \beta_1\, (g_t - m_{t-1})",
+        "update": r"\theta_t = \theta_{t-1} - \alpha\, r_t\, \frac{\hat m_t}{\sqrt{\hat s_t} + \epsilon}",
+    },
+    "sophia": {
+        "step": r"\begin{aligned} \hat h_t &= B\, \nabla \hat L(\theta) \odot \nabla \hat L(\theta) \\ "
+        r"h_t &= \beta_2 h_{t-k} + (1 - \beta_2)\, \hat h_t \\ \theta_t &= \theta_{t-1} - \alpha\, "
+        r"\mathrm{clip}\Big(\frac{m_t}{\rho\, h_t + \epsilon},\, 1\Big) \end{aligned}",
+        "loss of drawn labels": r"\hat L(\theta) = \frac{1}{B} \sum_{b=1}^{B} \ell\big(f(\theta, x_b),\, \hat y_b\big) "
+        r"\qquad \hat y_b \sim \mathrm{softmax}\, f(\theta, x_b)",
+        "estimate": r"\hat h_t = B\, \nabla \hat L(\theta) \odot \nabla \hat L(\theta)",
+        "mean curvature": r"h_t = \beta_2 h_{t-k} + (1 - \beta_2)\, \hat h_t",
+        "mean gradient": r"m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t",
+        "update": r"\theta_t = \theta_{t-1} - \alpha\, \mathrm{clip}\Big(\frac{m_t}{\rho\, h_t + \epsilon},\, 1\Big) "
+        r"\qquad \mathrm{clip}(z, 1) = \max(-1, \min(z, 1))",
+    },
     "adam_fp16": {
         "step": r"\begin{aligned} \theta^{32}_t &= \theta^{32}_{t-1} - \alpha\, "
         r"\frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon} \\ "

@@ -18,6 +18,7 @@ from stepping import (
 from torch import nn
 
 from labml_opt import (
+    AdaBelief,
     Adam,
     AdamFP16,
     AdamWarmup,
@@ -26,6 +27,7 @@ from labml_opt import (
     GradScalerFP16,
     Noam,
     RAdam,
+    Sophia,
     WeightDecay,
 )
 
@@ -513,7 +515,7 @@ def test_a_checkpoint_of_the_ancestor_goes_on_like_a_float32_run():
 
 
 @pytest.mark.parametrize(
-    ("cls", "also"), [(RAdam, {}), (Noam, {"warmup": 5})]
+    ("cls", "also"), [(RAdam, {}), (Noam, {"warmup": 5}), (AdaBelief, {}), (AdaBelief, {"amsgrad": True})]
 )
 def test_a_checkpoint_of_another_class_of_the_ancestor_goes_on_at_its_step(cls, also):
     gradients = random_gradients(8, 2)
@@ -524,6 +526,24 @@ def test_a_checkpoint_of_another_class_of_the_ancestor_goes_on_at_its_step(cls, 
     keys = ("lr", "betas", "eps", "weight_decay", "amsgrad", *also.keys() - {"amsgrad"})
     group = {**{key: first.param_groups[0][key] for key in keys}, "params": [0]}
     second = cls([half])
+    second.load_state_dict({"state": {0: dict(first.state[half])}, "param_groups": [group]})
+    feed(second, half, gradients[3:])
+    assert torch.equal(half, whole)
+
+
+def test_a_checkpoint_of_the_ancestors_sophia_goes_on_with_its_curvature():
+    gradients = random_gradients(8, 2)
+    whole, half = parameter([1.0, -1.0]), parameter([1.0, -1.0])
+    one, first = Sophia([whole], rho=0.3), Sophia([half], rho=0.3)
+    for optimizer, param, steps in ((one, whole, 8), (first, half, 3)):
+        param.grad = gradients[0].clone()
+        optimizer.update_hessian(16)
+        feed(optimizer, param, gradients[:steps])
+    group = {
+        **{key: first.param_groups[0][key] for key in ("lr", "betas", "eps", "weight_decay", "rho")},
+        "params": [0],
+    }
+    second = Sophia([half])
     second.load_state_dict({"state": {0: dict(first.state[half])}, "param_groups": [group]})
     feed(second, half, gradients[3:])
     assert torch.equal(half, whole)
@@ -650,7 +670,8 @@ COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda x: pickle.loads(pickle.dum
 @pytest.mark.parametrize("name", EVERY_OPTIMIZER)
 def test_a_copy_made_in_mid_run_takes_the_same_steps(name, how, capturable, dtype):
     param = random_parameter(5, dtype=dtype)
-    settings = {"weight_decay": WeightDecay(0.1, weight_decouple=False), "optimized_update": False, "maximize": True}
+    order = {} if name.startswith(("AdaBelief", "Sophia")) else {"optimized_update": False}
+    settings = {"weight_decay": WeightDecay(0.1, weight_decouple=False), "maximize": True, **order}
     a = EVERY_OPTIMIZER[name]([param], capturable=capturable, **settings)
     gradients = random_gradients(8, 5, dtype=dtype)
     feed(a, param, gradients[:4])
@@ -830,6 +851,8 @@ def test_a_schedule_is_not_lost_by_loading_into_a_class_that_has_none():
     [
         (Noam, AdamWarmup, "d_model"),
         (RAdam, AMSGrad, "degenerated_to_sgd"),
+        (AdaBelief, RAdam, "rectify"),
+        (Sophia, Adam, "rho"),
     ],
 )
 def test_a_rule_is_not_lost_by_loading_into_a_class_that_does_not_have_it(saved_by, loaded_into, lost):

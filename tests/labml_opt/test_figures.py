@@ -13,7 +13,9 @@ import torch
 
 from labml_opt import Adam, AdamFP16, AdamWarmupCosineDecay, figures
 from labml_opt._figures import (
+    belief,
     counter_example,
+    curvature,
     decay,
     formats,
     gradients,
@@ -150,7 +152,7 @@ def test_no_text_lies_on_another(name, language):
 
 @pytest.mark.parametrize(
     "name",
-    ["optimizer", "adam", "amsgrad", "noam", "adam_warmup_cosine_decay", "radam", "adam_fp16"],
+    ["optimizer", "adam", "amsgrad", "noam", "adam_warmup_cosine_decay", "radam", "ada_belief", "sophia", "adam_fp16"],
 )
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_phone_shows_every_name_of_a_head_figure(name, language):
@@ -493,6 +495,23 @@ def test_the_share_of_radam_begins_at_step_6_and_grows_more_slowly_the_longer_th
         for short, long in zip(a.shares[5:], b.shares[5:], strict=True)
     )
     assert curves[2].shares[-1] < 0.5
+
+
+def test_adabelief_steps_further_the_steadier_the_gradient_and_like_adam_where_it_swings():
+    data = belief.lengths()
+    assert data.adam[0] == pytest.approx(1, abs=0.01)
+    assert data.belief[0] > 20
+    assert all(a > b for a, b in zip(data.belief, data.belief[1:], strict=False))
+    swinging = [(a, b) for swing, a, b in zip(data.swings, data.adam, data.belief, strict=True) if swing > 3]
+    assert all(b == pytest.approx(a, rel=0.06) for a, b in swinging)
+
+
+def test_sophia_steps_by_the_rate_up_to_the_bend_and_falls_like_one_over_the_curvature():
+    for gradient in curvature.GRADIENTS:
+        data = curvature.steps(gradient)
+        assert data.bend == pytest.approx(gradient / 0.04)
+        for h, length in zip(data.curvatures, data.lengths, strict=True):
+            assert length == pytest.approx(min(1, data.bend / h), rel=1e-9)
 
 
 def test_the_figures_are_computed_by_the_packages_own_classes():

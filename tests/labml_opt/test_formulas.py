@@ -2,17 +2,19 @@
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 
 import formulas
 import numpy as np
 import pytest
 import torch
-from printed import PRINTED, display_equations
-from stepping import PAPER_FORM, feed, half_loss, parameter, random_gradients, random_parameter
+from printed import PRINTED, code_on_the_page, display_equations
+from stepping import PAPER_FORM, SophiaOfEveryStep, feed, half_loss, parameter, random_gradients, random_parameter
 from torch import nn
 
 from labml_opt import (
+    AdaBelief,
     Adam,
     AdamFP16,
     AdamWarmup,
@@ -21,6 +23,7 @@ from labml_opt import (
     GradScalerFP16,
     Noam,
     RAdam,
+    Sophia,
     WeightDecay,
     adam,
     radam,
@@ -506,6 +509,173 @@ def test_the_share_of_a_step_is_what_the_page_of_radam_says():
     assert shares[5] == pytest.approx(0.026, abs=5e-4)
     assert shares[554] < 0.5 <= shares[555]
     assert shares[2735] < 0.9 <= shares[2736]
+
+
+# ada_belief
+
+
+def check_ada_belief_step(page: str, name: str) -> None:
+    def rule(theta, alpha, r_t, m_hat, s, beta2, t, eps):
+        s_hat = (s + eps) / (1 - beta2**t)
+        return theta - alpha * r_t * m_hat / (np.sqrt(s_hat) + eps)
+
+    assert is_printed(page, name)
+    for rectify in (False, True):
+        param, gradients = random_parameter(5), random_gradients(12, 5)
+        a, m, s = AdaBelief([param], lr=0.1, eps=0.01, rectify=rectify), np.zeros(5), np.zeros(5)
+        for t, gradient in enumerate(gradients, start=1):
+            theta, g = param.detach().numpy().copy(), gradient.numpy()
+            m = 0.9 * m + 0.1 * g
+            s = 0.999 * s + 0.001 * (g - m) ** 2
+            feed(a, param, [gradient])
+            r_t = formulas.rectification(0.999, t) if rectify else 1.0
+            if r_t:
+                close(param, rule(theta, 0.1, r_t, m / (1 - 0.9**t), s, 0.999, t, 0.01))
+
+
+@prints("ada_belief", "step")
+def test_adabelief_as_the_page_opens_with_it(page, name):
+    check_ada_belief_step(page, name)
+
+
+@prints("ada_belief", "update")
+def test_adabelief_as_the_update_has_it(page, name):
+    check_ada_belief_step(page, name)
+
+
+@prints("ada_belief", "forecast")
+def test_forecast(page, name):
+    def rule(beta1, m, g):
+        return beta1 * m + (1 - beta1) * g
+
+    assert is_printed(page, name)
+    param, m = random_parameter(5), np.zeros(5)
+    a = AdaBelief([param], betas=(0.8, 0.99))
+    for gradient in random_gradients(8, 5):
+        m = rule(0.8, m, gradient.numpy())
+        feed(a, param, [gradient])
+        close(a.state[param]["exp_avg"], m)
+
+
+@prints("ada_belief", "surprise")
+def test_surprise(page, name):
+    def rule(beta2, s, g, m):
+        return beta2 * s + (1 - beta2) * (g - m) ** 2
+
+    assert is_printed(page, name)
+    param, s = random_parameter(5), np.zeros(5)
+    a = AdaBelief([param], betas=(0.8, 0.99), eps=0.5)
+    for gradient in random_gradients(8, 5):
+        feed(a, param, [gradient])
+        s = rule(0.99, s, gradient.numpy(), a.state[param]["exp_avg"].numpy())
+        close(a.state[param]["exp_avg_var"], s)
+
+
+@prints("ada_belief", "old and new forecast")
+def test_surprise_of_the_new_forecast_is_a_share_of_that_of_the_old_one(page, name):
+    def rule(beta1, g, m_before):
+        return beta1 * (g - m_before)
+
+    assert is_printed(page, name)
+    param = random_parameter(5)
+    a, m = AdaBelief([param], betas=(0.8, 0.99)), torch.zeros(5, dtype=torch.float64)
+    for gradient in random_gradients(8, 5):
+        feed(a, param, [gradient])
+        close(gradient - a.state[param]["exp_avg"], rule(0.8, gradient.numpy(), m.numpy()), rtol=1e-9)
+        m = a.state[param]["exp_avg"].clone()
+
+
+# sophia
+
+
+def check_curvature(page: str, name: str) -> None:
+    def rule(h, beta2, b, gradient):
+        h_hat = b * gradient * gradient
+        return beta2 * h + (1 - beta2) * h_hat
+
+    assert is_printed(page, name)
+    param, h = random_parameter(5), np.zeros(5)
+    a = Sophia([param], betas=(0.9, 0.8))
+    for gradient in random_gradients(8, 5):
+        param.grad = gradient.clone()
+        a.update_hessian(37)
+        h = rule(h, 0.8, 37, gradient.numpy())
+        close(a.state[param]["hessian"], h)
+
+
+@prints("sophia", "estimate")
+def test_estimate_of_the_curvature(page, name):
+    check_curvature(page, name)
+
+
+@prints("sophia", "mean curvature")
+def test_mean_curvature(page, name):
+    check_curvature(page, name)
+
+
+@prints("sophia", "mean gradient")
+def test_mean_gradient_of_sophia(page, name):
+    def rule(beta1, m, g):
+        return beta1 * m + (1 - beta1) * g
+
+    assert is_printed(page, name)
+    param, m = random_parameter(5), np.zeros(5)
+    a = SophiaOfEveryStep([param], betas=(0.8, 0.99))
+    for gradient in random_gradients(8, 5):
+        m = rule(0.8, m, gradient.numpy())
+        feed(a, param, [gradient])
+        close(a.state[param]["exp_avg"], m)
+
+
+def check_sophia_step(page: str, name: str) -> None:
+    def clip(z):
+        return np.maximum(-1, np.minimum(z, 1))
+
+    def rule(theta, alpha, m, rho, h, eps):
+        return theta - alpha * clip(m / (rho * h + eps))
+
+    assert is_printed(page, name)
+    param, clipped = random_parameter(50), set()
+    a = Sophia([param], lr=0.1, eps=0.01, rho=0.5)
+    for gradient in random_gradients(12, 50):
+        param.grad = gradient.flip(0)
+        a.update_hessian(3)
+        theta = param.detach().numpy().copy()
+        feed(a, param, [gradient])
+        m, h = a.state[param]["exp_avg"].numpy(), a.state[param]["hessian"].numpy()
+        close(param, rule(theta, 0.1, m, 0.5, h, 0.01))
+        clipped |= set(np.abs(m) > 0.5 * h + 0.01)
+    assert clipped == {True, False}
+
+
+@prints("sophia", "step")
+def test_sophia_as_the_page_opens_with_it(page, name):
+    check_sophia_step(page, name)
+    check_curvature(page, name)
+
+
+@prints("sophia", "update")
+def test_sophia_as_the_update_has_it(page, name):
+    check_sophia_step(page, name)
+
+
+@prints("sophia", "loss of drawn labels")
+def test_loss_of_drawn_labels(page, name):
+    """The lines on the page draw labels as often as the softmax says, and take the mean over them."""
+
+    def rule(logits, labels):
+        return np.mean([np.log(np.exp(f).sum()) - f[y] for f, y in zip(logits, labels, strict=True)])
+
+    assert is_printed(page, name)
+    torch.manual_seed(0)
+    logits = torch.tensor([[0.0, 1.0, -1.0]], dtype=torch.float64).expand(20_000, 3)
+    names = {"logits": logits, "torch": torch, "cross_entropy": nn.functional.cross_entropy}
+    (draw,) = re.findall(r"(?m)^ +labels = .+$", code_on_the_page("sophia", "import torch"))
+    exec(draw.strip(), names)
+    often = torch.bincount(names["labels"], minlength=3) / 20_000
+    torch.testing.assert_close(often.double(), logits[0].softmax(-1), rtol=0, atol=0.02)
+    loss = nn.functional.cross_entropy(logits, names["labels"])
+    assert loss.item() == pytest.approx(rule(logits.numpy(), names["labels"].numpy()), rel=1e-12)
 
 
 # adam_fp16

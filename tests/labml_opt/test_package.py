@@ -12,6 +12,7 @@ from stepping import parameter
 
 import labml_opt
 from labml_opt import (
+    AdaBelief,
     Adam,
     AdamFP16,
     AdamWarmup,
@@ -22,6 +23,7 @@ from labml_opt import (
     GradScalerFP16,
     Noam,
     RAdam,
+    Sophia,
     WeightDecay,
 )
 
@@ -34,6 +36,7 @@ PUBLIC = [
     "Noam",
     "AdamWarmupCosineDecay",
     "RAdam",
+    "AdaBelief",
     "Sophia",
     "MasterWeights",
     "AdamFP16",
@@ -59,6 +62,19 @@ SIGNATURES = {
     Noam: [*WARMUP, ("d_model", 512, 64)],
     AdamWarmupCosineDecay: COSINE,
     RAdam: [*RADAM, ("amsgrad", False, True), ("degenerated_to_sgd", True, False)],
+    AdaBelief: [
+        *ADAM[:4],
+        ("amsgrad", False, True),
+        ("degenerated_to_sgd", True, False),
+        ("rectify", True, False),
+    ],
+    Sophia: [
+        ("lr", 1e-4, 0.5),
+        ("betas", (0.965, 0.99), (0.5, 0.6)),
+        ("eps", 1e-16, 0.25),
+        ("rho", 0.04, 0.5),
+        ("weight_decay", WeightDecay(), WeightDecay(0.125)),
+    ],
     AdamFP16: ADAM,
     AdamWarmupCosineDecayFP16: COSINE,
 }
@@ -148,6 +164,8 @@ def test_importing_the_package_brings_neither_the_engine_nor_a_plotting_library(
         "noam",
         "adam_warmup_cosine_decay",
         "radam",
+        "ada_belief",
+        "sophia",
         "adam_fp16",
     ],
 )

@@ -387,7 +387,9 @@ def test_a_capturable_look_and_step_read_nothing_from_the_device(found):
 
 
 @pytest.mark.parametrize("capturable", [False, True])
-@pytest.mark.parametrize(("dtype", "cls"), [(torch.float16, SophiaFP16), (torch.bfloat16, SophiaFP16), (torch.float32, Sophia)])
+@pytest.mark.parametrize(
+    ("dtype", "cls"), [(torch.float16, SophiaFP16), (torch.bfloat16, SophiaFP16), (torch.float32, Sophia)]
+)
 def test_resume_between_two_looks_is_bit_exact(dtype, cls, capturable):
     gradients = random_gradients(12, 20, dtype=torch.float32)
 
@@ -450,6 +452,9 @@ def test_the_lines_on_the_page_for_a_scaler_work():
     made, used = program.split("\n\n", 1)
     exec(made, names)
     optimizer = names["SophiaFP16"](model.parameters())
-    exec(used, {**names, "scaler": scaler, "logits": model(torch.ones(3, 2).half()), "labels": labels, "optimizer": optimizer})
+    exec(
+        used,
+        {**names, "scaler": scaler, "logits": model(torch.ones(3, 2).half()), "labels": labels, "optimizer": optimizer},
+    )
     assert optimizer.state[model.weight]["hessian"].max() > 0
     assert model.weight.grad is None

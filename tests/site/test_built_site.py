@@ -21,6 +21,8 @@ MODULES = [
     "noam",
     "adam_warmup_cosine_decay",
     "radam",
+    "ada_belief",
+    "sophia",
     "adam_fp16",
 ]
 
