@@ -173,11 +173,11 @@ def test_after_a_step_gradients_come_back_in_the_dtype_of_their_parameters(group
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_norm_that_is_clipped_is_that_of_all_shards_without_the_scale(group, kind, dtype):
-    # The squares are added in another order; BF16 gradients have norms in BF16, with 8 bits.
-    tolerance = {"FP16": 1e-6, "BF16": 2**-7}[dtype]
+    # Over shards the squares are added in another order; BF16 gradients have norms in BF16, with 8 bits.
+    tolerance = {"FP16": 1e-6, "BF16": 2**-7}[dtype] if kind == "FSDP2" else 0
     for found in group(f"{kind}, {dtype}, clipped"):
         one, several = found["norms"]
-        assert several == pytest.approx(one, rel=tolerance)
+        assert several == pytest.approx(one, rel=tolerance, abs=0)
         assert len(one) == 6
         assert BOUND < min(one) < max(one) < 100 * BOUND
 
@@ -186,7 +186,7 @@ def test_the_norm_that_is_clipped_is_that_of_all_shards_without_the_scale(group,
 @pytest.mark.parametrize("kind", KINDS)
 def test_clipped_two_processes_train_to_the_masters_of_one(group, kind, dtype):
     # No closer than their norms are: a step is about 0.01 long.
-    tolerance = {"FP16": 1e-6, "BF16": 1e-2}[dtype]
+    tolerance = {"FP16": 1e-6, "BF16": 1e-2}[dtype] if kind == "FSDP2" else 0
     unclipped = group(f"{kind}, {dtype}, AdamWarmupCosineDecayFP16")[0]["one"]
     for found in group(f"{kind}, {dtype}, clipped"):
         one, several = found["one"], found["several"]
