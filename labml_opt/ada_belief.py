@@ -78,6 +78,8 @@ class AdaBelief(RAdam):
     **Adam's quotient with another divisor**, rectified as in [RAdam](radam.md). State for each parameter:
     `step`, `exp_avg`, `exp_avg_var`, and `max_exp_avg_var` where `amsgrad` is on, named as in the authors'
     code. `exp_avg_var` isn't Adam's `exp_avg_sq`, so a checkpoint of the one isn't taken for one of the other.
+    For FP16 and BF16 weights write `class AdaBeliefFP16(MasterWeights, AdaBelief): pass`;
+    [MasterWeights](adam_fp16.md#MasterWeights) does the rest.
     """
 
     def __init__(
@@ -189,8 +191,8 @@ class AdaBelief(RAdam):
         #
         # [RAdam](radam.md#RAdam.r_adam_update)'s update, and without `rectify`
         # [Adam's](adam.md#Adam.adam_update). Neither knows that its divisor is no mean of squared gradients.
-        # RAdam's $r_t$ was derived for one that is; it is a warm-up here, as good as any. As long as there is no
-        # $r_t$, in the first five steps, RAdam's step is $\alpha\, \hat m_t$, or none.
+        # RAdam's $r_t$ was derived for one that is; it is a warm-up here, as good as any. As long as there is
+        # no $r_t$, in the first five steps, RAdam's step is $\alpha\, \hat m_t$, or none.
         if group["rectify"]:
             super().r_adam_update(state, group, param, m, v)
         else:

@@ -20,8 +20,8 @@ step it takes a second backward pass.
 **Don't when** the loss has no labels that the model could draw itself, or the training loop is not yours:
 without `update_hessian` this is descent by the sign of the gradient.
 
-![How far a step goes, in learning rates, against the curvature h, for two gradients. Where the curvature is
-small the step is clipped to one learning rate; from h = m/ρ on it falls like 1/h.](figures/sophia.svg)
+![How far a step goes, in learning rates, against the curvature $h$, for two gradients. Where the curvature is
+small the step is clipped to one learning rate; from $h = m / \rho$ on it falls like $1 / h$.](figures/sophia.svg)
 
 ```symbols
 g_t      | grad             | gradient of the loss                                  | FP32 or wider | y1
@@ -122,7 +122,7 @@ from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, Options, State,
 class Sophia(GenericAdaptiveOptimizer):
     r"""
     **The optimizer.** State for each parameter: `step`, `exp_avg` and `hessian`, as large as Adam's. It is the
-    first optimizer here that wants something of the training loop: that it calls `update_hessian`.
+    only optimizer here that wants something of the training loop: that it calls `update_hessian`.
     """
 
     def __init__(
@@ -141,8 +141,7 @@ class Sophia(GenericAdaptiveOptimizer):
         * `lr` is $\alpha \ge 0$, a number or a tensor with one value: no weight moves farther in a step
         * `betas` is $(\beta_1, \beta_2)$, each in $[0, 1)$; $\beta_2$ counts looks at the curvature, not steps
         * `eps` is $\epsilon \ge 0$; it only has to keep $0 / 0$ away
-        * `rho` is $\rho > 0$: the larger it is, the fewer coordinates are clipped. It has no unit if $\theta$
-          has none; the paper calls it $\gamma$
+        * `rho` is $\rho > 0$: the larger it is, the fewer coordinates are clipped; the paper calls it $\gamma$
         * `weight_decay` is a `WeightDecay`, or a number that means `WeightDecay(number)`
         * `defaults` holds settings of classes that extend this one
         * `options` are those of the base class: `maximize`, `capturable`, `unscale_in_step`
@@ -217,7 +216,7 @@ class Sophia(GenericAdaptiveOptimizer):
         small_enough = [everywhere(grad.abs().le(largest).all()).to(device) for _, _, grad in estimates]
         good = torch.stack(small_enough).all()
 
-        # The host looks at the answer once, unless the groups are capturable. Then what has been done is undone
+        # The host looks at the answer once, unless the groups are `capturable`. Then what has been done is undone
         # on the device if it didn't count.
         capturable = all(group["capturable"] for group in self.param_groups)
         if capturable or good:
@@ -305,8 +304,8 @@ class Sophia(GenericAdaptiveOptimizer):
                 stacklevel=7,  # the line that called step
             )
 
-        # $$\theta_t = \theta_{t-1} - \alpha\, \mathrm{clip}\Big(\frac{m_t}{\rho\, h_t + \epsilon},\, 1\Big) \qquad
-        # \mathrm{clip}(z, 1) = \max(-1, \min(z, 1))$$
+        # $$\theta_t = \theta_{t-1} - \alpha\, \mathrm{clip}\Big(\frac{m_t}{\rho\, h_t + \epsilon},\, 1\Big)$$
+        # $$\mathrm{clip}(z, 1) = \max(-1, \min(z, 1))$$
         #
         # Where $\rho\, h_t$ is larger than $\lvert m_t \rvert$ this is a damped step of Newton's method.
         # Anywhere else, in flat directions, at saddle points or with an $h$ that has become wrong since the

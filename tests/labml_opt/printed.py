@@ -80,8 +80,8 @@ PRINTED = {
         "estimate": r"\hat h_t = B\, \nabla \hat L(\theta) \odot \nabla \hat L(\theta)",
         "mean curvature": r"h_t = \beta_2 h_{t-k} + (1 - \beta_2)\, \hat h_t",
         "mean gradient": r"m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t",
-        "update": r"\theta_t = \theta_{t-1} - \alpha\, \mathrm{clip}\Big(\frac{m_t}{\rho\, h_t + \epsilon},\, 1\Big) "
-        r"\qquad \mathrm{clip}(z, 1) = \max(-1, \min(z, 1))",
+        "update": r"\theta_t = \theta_{t-1} - \alpha\, \mathrm{clip}\Big(\frac{m_t}{\rho\, h_t + \epsilon},\, 1\Big)",
+        "clip": r"\mathrm{clip}(z, 1) = \max(-1, \min(z, 1))",
     },
     "adam_fp16": {
         "step": r"\begin{aligned} \theta^{32}_t &= \theta^{32}_{t-1} - \alpha\, "

@@ -659,6 +659,11 @@ def test_sophia_as_the_update_has_it(page, name):
     check_sophia_step(page, name)
 
 
+@prints("sophia", "clip")
+def test_clip(page, name):
+    check_sophia_step(page, name)
+
+
 @prints("sophia", "loss of drawn labels")
 def test_loss_of_drawn_labels(page, name):
     """The lines on the page draw labels as often as the softmax says, and take the mean over them."""
