@@ -99,9 +99,12 @@ class SophiaFP16(MasterWeights, Sophia):
     pass
 
 scaler.scale(cross_entropy(logits.float(), labels)).backward()
-optimizer.update_hessian(labels.numel(), scaler=scaler)
+counted = optimizer.update_hessian(labels.numel(), scaler=scaler)
 optimizer.zero_grad()
 ```
+
+After an overflow `counted` is `False`. A scaler begins with a large $S$, so that often happens at the very first
+look; then look again, with the next batch, before the first step.
 """
 
 from __future__ import annotations

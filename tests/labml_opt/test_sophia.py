@@ -452,9 +452,9 @@ def test_the_lines_on_the_page_for_a_scaler_work():
     made, used = program.split("\n\n", 1)
     exec(made, names)
     optimizer = names["SophiaFP16"](model.parameters())
-    exec(
-        used,
-        {**names, "scaler": scaler, "logits": model(torch.ones(3, 2).half()), "labels": labels, "optimizer": optimizer},
-    )
+    logits = model(torch.ones(3, 2).half())
+    names |= {"scaler": scaler, "logits": logits, "labels": labels, "optimizer": optimizer}
+    exec(used, names)
+    assert names["counted"] is True
     assert optimizer.state[model.weight]["hessian"].max() > 0
     assert model.weight.grad is None
