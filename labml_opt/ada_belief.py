@@ -90,7 +90,7 @@ class AdaBelief(RAdam):
         eps: float = 1e-16,
         weight_decay: WeightDecay | float = WeightDecay(),
         amsgrad: bool = False,
-        degenerated_to_sgd: bool = True,
+        degenerate_to_sgd: bool = True,
         rectify: bool = True,
         defaults: dict[str, Any] | None = None,
         **options: Unpack[Options],
@@ -98,8 +98,8 @@ class AdaBelief(RAdam):
         r"""
         * `eps` is $\epsilon \ge 0$; it stands under a root, so $10^{-16}$ here is Adam's $10^{-8}$
         * `amsgrad` divides by the largest $s$ so far, as [AMSGrad](amsgrad.md) does by the largest $v$
-        * `degenerated_to_sgd` says what a rectified run does in its first steps: gradient descent with
-          momentum, or nothing (`False`)
+        * `degenerate_to_sgd` is RAdam's `degenerated_to_sgd`: what a rectified run does in its first steps,
+          gradient descent with momentum or nothing (`False`)
         * `rectify` shortens the first steps as [RAdam](radam.md) does; `False` is the paper's algorithm, with
           $r_t = 1$
         * all other arguments are those of [Adam](adam.md)
@@ -111,7 +111,7 @@ class AdaBelief(RAdam):
         2010.07468](https://arxiv.org/abs/2010.07468), algorithm 2.
         """
         # By name, each of them. RAdam has an argument that this class hasn't, and by position everything after
-        # it would arrive one place too early: `degenerated_to_sgd=True` would turn on AMSGrad.
+        # it would arrive one place too early: `degenerate_to_sgd=True` would turn on AMSGrad.
         super().__init__(
             params,
             lr=lr,
@@ -120,7 +120,7 @@ class AdaBelief(RAdam):
             weight_decay=weight_decay,
             optimized_update=False,
             amsgrad=amsgrad,
-            degenerated_to_sgd=degenerated_to_sgd,
+            degenerated_to_sgd=degenerate_to_sgd,
             defaults={**(defaults or {}), "rectify": rectify},
             **options,
         )

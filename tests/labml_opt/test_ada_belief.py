@@ -102,7 +102,7 @@ def test_the_maximum_never_falls_and_is_kept_without_epsilon():
 @pytest.mark.parametrize("rest", [False, True])
 def test_without_the_descent_of_the_first_steps_the_weights_rest(rest):
     param = parameter([1.0])
-    values = numbers(feed(AdaBelief([param], degenerated_to_sgd=not rest), param, [0.1] * 6))
+    values = numbers(feed(AdaBelief([param], degenerate_to_sgd=not rest), param, [0.1] * 6))
     assert (values[4] == 1.0) is rest
     assert values[5] < values[4]
 

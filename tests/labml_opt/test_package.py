@@ -65,7 +65,7 @@ SIGNATURES = {
     AdaBelief: [
         *ADAM[:4],
         ("amsgrad", False, True),
-        ("degenerated_to_sgd", True, False),
+        ("degenerate_to_sgd", True, False),
         ("rectify", True, False),
     ],
     Sophia: [
@@ -78,6 +78,8 @@ SIGNATURES = {
     AdamFP16: ADAM,
     AdamWarmupCosineDecayFP16: COSINE,
 }
+IN_THE_GROUP = {"degenerate_to_sgd": "degenerated_to_sgd"}
+"""AdaBelief's name for what RAdam, and so every group, calls otherwise."""
 OPTIONS = ["maximize", "capturable", "unscale_in_step"]
 
 
@@ -116,6 +118,7 @@ def test_each_argument_arrives_where_it_belongs_and_nowhere_else(cls, number, ho
         given = cls([parameter([1.0])], *(default for _, default, _ in arguments[:number]), value)
     expected = {key: default for key, default, _ in arguments} | {name: value}
     expected |= expected["weight_decay"].defaults() | dict.fromkeys(OPTIONS, False)
+    expected = {IN_THE_GROUP.get(key, key): value for key, value in expected.items()}
     assert {key: given.param_groups[0][key] for key in expected} == expected
 
 
