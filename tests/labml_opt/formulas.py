@@ -204,6 +204,8 @@ def run_sophia(
         g = np.asarray(gradient, dtype=np.float64) * (-1 if maximize else 1)
         if decay_kind == "coupled":
             g = decayed_gradient(theta, g, decay)
+        elif decay_kind == "absolute":
+            theta = decayed_weight_absolute(theta, decay)
         else:
             theta = decayed_weight(theta, lr, decay)
         m = first_moment(m, g, betas[0])
