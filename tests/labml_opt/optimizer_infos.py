@@ -12,7 +12,7 @@ import torch
 from stepping import AdaBeliefFP16, AMSGradFP16, NoamFP16, RAdamFP16
 from torch.nn import Parameter
 from torch.optim.lr_scheduler import ExponentialLR, LinearLR, ReduceLROnPlateau, StepLR
-from torch.testing._internal.common_optimizers import (
+from torchs_database import (
     ErrorOptimizerInput,
     OptimizerErrorEnum,
     OptimizerInfo,

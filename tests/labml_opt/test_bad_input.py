@@ -14,7 +14,7 @@ from optimizer_infos import INFOS, dtype_of, has_masters
 from stepping import random_gradients, random_parameter
 from test_guides import GUIDES, code_blocks
 from torch.nn import Parameter
-from torch.testing._internal.common_optimizers import OptimizerInfo
+from torchs_database import OptimizerInfo
 
 from labml_opt import AdamFP16, GenericAdaptiveOptimizer, GradScalerFP16, MasterWeights
 

@@ -10,6 +10,7 @@ import pickle
 import types
 import weakref
 
+import hypothesis
 import pytest
 import torch
 from optimizer_infos import INFOS, base_of, dtype_of, has_masters, settings_of
@@ -17,8 +18,8 @@ from torch import nn
 from torch.nn import Parameter
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.testing._internal.common_optimizers import OptimizerErrorEnum, OptimizerInfo
 from torch.utils._python_dispatch import TorchDispatchMode
+from torchs_database import OptimizerErrorEnum, OptimizerInfo
 
 import labml_opt
 from labml_opt import AdaBelief, GenericAdaptiveOptimizer, MasterWeights, Sophia
@@ -173,6 +174,11 @@ def test_every_class_is_described_and_with_masters():
     }
     flags = {"foreach", "fused", "differentiable"}
     assert [info.name for info in INFOS for settings in settings_of(info) if settings.keys() & flags] == []
+
+
+def test_importing_torchs_database_leaves_the_process_as_it_was():
+    assert not torch.backends.flags_frozen()
+    assert hypothesis.settings.get_current_profile_name() not in ("dev", "pytorch_ci")
 
 
 @every_class
