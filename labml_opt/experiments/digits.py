@@ -19,7 +19,7 @@ python -m labml_opt.experiments.digits --optimizer RAdam --precision fp16
 
 | option | what it sets | default |
 |---|---|---|
-| `--optimizer` | the name of [any optimizer](../configs.md#the-names) of the package | `Adam` |
+| `--optimizer` | the name of [any class](../configs.md#the-names) of the package, without `FP16` | `Adam` |
 | `--precision` | `fp32`; `fp16` with FP32 masters and a loss scaler; `bf16` with FP32 masters | `fp32` |
 | `--epochs`, `--batch-size` | how often each image is seen, how many of them at a time | 10, 64 |
 | `--lr` | the learning rate | one that suits the optimizer |
