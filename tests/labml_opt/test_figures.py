@@ -3,6 +3,7 @@ import itertools
 import math
 import os
 import re
+import runpy
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -25,7 +26,7 @@ from labml_opt._figures import (
     schedules,
     stamps,
 )
-from labml_opt._figures.svg import BIG, TEXT, plain, power, scientific, width_of
+from labml_opt._figures.svg import BIG, TEXT, Drawing, plain, power, scientific, width_of
 from labml_opt._figures.words import FIELD, Words, WordsError, languages, read
 
 ROOT = Path(__file__).parents[2]
@@ -214,6 +215,43 @@ def test_drawing_leaves_threads_and_random_numbers_as_they_were(drawn):
 def test_an_unknown_figure_is_refused_with_the_names_of_the_known_ones(capsys):
     assert figures.main(["adagrad"]) == 2
     assert "there is no adagrad; the figures are hero, optimizer, adam" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("reasons", [{}, {"hero": "adam.py has changed", "adam": "it was never drawn"}])
+def test_check_names_what_is_stale_and_why_and_draws_nothing(reasons, monkeypatch, capsys):
+    monkeypatch.setattr(figures, "stale", lambda: reasons)
+    monkeypatch.setattr(figures, "write", lambda names: pytest.fail("it draws"))
+    assert figures.main(["--check"]) == (1 if reasons else 0)
+    assert capsys.readouterr().out.splitlines() == [f"{name}: {why}" for name, why in reasons.items()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"), [([], ["adam"]), (["noam", "hero"], ["noam", "hero"]), (["--all"], NAMES)]
+)
+def test_without_names_what_is_stale_is_drawn_and_with_all_everything(arguments, expected, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figures, "stale", lambda: {"adam": "adam.py has changed"})
+    monkeypatch.setattr(figures, "write", drawn.extend)
+    assert figures.main(arguments) == 0
+    assert drawn == expected
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
+def test_the_module_can_be_run_and_ends_with_the_status_of_what_it_did(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["figures.py", "adagrad"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("labml_opt.figures", run_name="__main__")
+    assert ended.value.code == 2
+    assert "there is no adagrad" in capsys.readouterr().err
+
+
+def test_bars_too_low_to_be_seen_leave_nothing_in_the_file():
+    drawing = Drawing("x", 10, 10)
+    before = list(drawing.parts)
+    drawing.bars([(0, 0, 1, 0.01), (1, 0, 1, 0.0)], "ink")
+    assert drawing.parts == before
+    drawing.bars([(0, 0, 1, 0.01), (1, 0, 1, 2)], "ink")
+    assert len(drawing.parts) == len(before) + 1
 
 
 def test_a_missing_translation_is_named(tmp_path, monkeypatch, capsys):

@@ -205,7 +205,7 @@ def test_what_cannot_work_is_refused_in_words(info: OptimizerInfo) -> None:
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_steps_go_in_the_right_direction_with_and_without_a_scheduler(info: OptimizerInfo, contiguous: bool) -> None:
     for makers in ([], *info.scheduler_inputs):
-        for settings in settings_of(info):
+        for settings in list(settings_of(info))[: 5 if makers else None]:
             line = Line(dtype_of(info), contiguous)
             optimizer = info.optim_cls(line.params, **settings)
             schedulers = [make(optimizer) for make in makers]
@@ -213,7 +213,7 @@ def test_steps_go_in_the_right_direction_with_and_without_a_scheduler(info: Opti
             for _ in range(8):
                 loss = optimizer.step(line.backward)
                 for scheduler in schedulers:
-                    scheduler.step(*([loss] if isinstance(scheduler, ReduceLROnPlateau) else []))
+                    scheduler.step(*([loss.detach()] if isinstance(scheduler, ReduceLROnPlateau) else []))
             assert right_way(settings, before, line.loss().item()), settings
 
 
@@ -227,7 +227,7 @@ def test_groups_under_a_scheduler_go_in_the_right_direction(info: OptimizerInfo)
         for _ in range(8):
             loss = optimizer.step(line.backward)
             for scheduler in schedulers:
-                scheduler.step(*([loss] if isinstance(scheduler, ReduceLROnPlateau) else []))
+                scheduler.step(*([loss.detach()] if isinstance(scheduler, ReduceLROnPlateau) else []))
         assert line.loss().item() < before
 
 
@@ -262,7 +262,7 @@ def test_two_coordinates_in_turn_come_closer_to_the_valley_of_rosenbrock(info: O
 def test_a_sparse_gradient_is_refused_and_nothing_has_moved(info: OptimizerInfo) -> None:
     param, dense = Parameter(torch.ones(2)), Parameter(torch.ones(2))
     dense.grad = torch.ones(2)
-    param.grad = torch.sparse_coo_tensor(torch.tensor([[0, 0]]), torch.tensor([1.0, 2.0]), (2,))
+    param.grad = torch.sparse_coo_tensor(torch.tensor([[0, 0]]), torch.tensor([1.0, 2.0]), (2,), check_invariants=True)
     optimizer = info.optim_cls([dense, param])
     with pytest.raises(RuntimeError, match=f"sparse gradient and {info.name} needs dense ones"):
         optimizer.step()
@@ -647,10 +647,15 @@ def test_a_step_count_is_loaded_as_a_number_too(info: OptimizerInfo) -> None:
         assert twin.same_as(line)
 
 
+def for_the_gpu(settings: dict) -> dict:
+    """The settings with betas as numbers: as tensors they would have to be on the device of the parameter."""
+    return {**settings, "betas": tuple(map(float, settings["betas"]))} if "betas" in settings else settings
+
+
 @pytest.mark.cuda
 @every_class
 def test_a_checkpoint_of_the_cpu_goes_on_on_the_gpu(info: OptimizerInfo) -> None:
-    for settings in settings_of(info):
+    for settings in map(for_the_gpu, settings_of(info)):
         here, there = Line(dtype_of(info)), Line(dtype_of(info), device="cuda")
         before = info.optim_cls(here.params, **copy.deepcopy(settings))
         here.train(before, 3)
@@ -671,7 +676,7 @@ def test_a_checkpoint_of_the_cpu_goes_on_on_the_gpu(info: OptimizerInfo) -> None
 @pytest.mark.cuda
 @every_class
 def test_steps_on_the_gpu_match_those_on_the_cpu(info: OptimizerInfo) -> None:
-    for settings in settings_of(info):
+    for settings in map(for_the_gpu, settings_of(info)):
         here, there = Line(dtype_of(info)), Line(dtype_of(info), device="cuda")
         here.train(info.optim_cls(here.params, **settings), 7)
         there.train(info.optim_cls(there.params, **copy.deepcopy(settings)), 7)
@@ -869,7 +874,7 @@ def compiled_and_not(info: OptimizerInfo, backend: str) -> None:
 
 
 # Slow, so one class of each way to step: the others differ in a maximum, in a rate or in the masters alone.
-STEPS = ("Adam", "AdamWarmupCosineDecay", "RAdam", "AdaBelief", "Sophia", "AdamWarmupCosineDecayFP16")
+STEPS = ("AdamWarmupCosineDecay", "RAdam", "AdaBelief", "Sophia", "AdamWarmupCosineDecayFP16")
 
 
 @pytest.mark.parametrize("info", [info for info in INFOS if info.name in STEPS], ids=lambda info: info.name)
