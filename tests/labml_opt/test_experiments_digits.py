@@ -73,9 +73,9 @@ def test_the_network_learns_to_read_in_each_precision(precision, capsys):
 
 @pytest.mark.parametrize("optimizer", digits.RATES)
 def test_every_optimizer_of_the_package_lowers_the_loss(optimizer):
-    assert digits.main(["--optimizer", optimizer, "--precision", "bf16", "--epochs", "3", "--out", "out"]) == 0
-    first, _, last = (loss for _, [loss] in recorded(3)["loss"])
-    assert last < 0.95 * first
+    assert digits.main(["--optimizer", optimizer, "--precision", "bf16", "--epochs", "2", "--out", "out"]) == 0
+    first, second = (loss for _, [loss] in recorded(2)["loss"])
+    assert second < 0.99 * first
 
 
 def recorded(epochs):
@@ -239,14 +239,12 @@ def test_nothing_to_resume_is_a_sentence():
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("option", "other"), [("--lr", "0.5"), ("--seed", "7"), ("--optimizer", "RAdam"), ("--batch-size", "999")]
-)
-def test_a_checkpoint_of_another_run_is_not_resumed(option, other):
+def test_a_checkpoint_of_another_run_is_not_resumed():
     digits.main([*SHORT, "--out", "out"])
-    said = sentence([*SHORT, option, other, "--out", "out", "--resume"])
-    assert said.startswith(f"the checkpoint is of a run with {option} ")
-    assert said.endswith(": give the same to resume it")
+    for option, other in (("--lr", "0.5"), ("--seed", "7"), ("--optimizer", "RAdam"), ("--batch-size", "999")):
+        said = sentence([*SHORT, option, other, "--out", "out", "--resume"])
+        assert said.startswith(f"the checkpoint is of a run with {option} ")
+        assert said.endswith(": give the same to resume it")
 
 
 def test_a_file_that_is_no_checkpoint_is_a_sentence():
