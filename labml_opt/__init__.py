@@ -4,7 +4,11 @@ from labml_opt.optimizer import GenericAdaptiveOptimizer, WeightDecay  # isort: 
 from labml_opt.adam import Adam  # isort: skip
 from labml_opt.amsgrad import AMSGrad  # isort: skip
 from labml_opt.adam_warmup import AdamWarmup  # isort: skip
+from labml_opt.noam import Noam  # isort: skip
 from labml_opt.adam_warmup_cosine_decay import AdamWarmupCosineDecay  # isort: skip
+from labml_opt.radam import RAdam  # isort: skip
+from labml_opt.ada_belief import AdaBelief  # isort: skip
+from labml_opt.sophia import Sophia  # isort: skip
 from labml_opt.adam_fp16 import (  # isort: skip
     MasterWeights,
     AdamFP16,
@@ -18,7 +22,11 @@ __all__ = [  # noqa: RUF022 (the reading order)
     "Adam",
     "AMSGrad",
     "AdamWarmup",
+    "Noam",
     "AdamWarmupCosineDecay",
+    "RAdam",
+    "AdaBelief",
+    "Sophia",
     "MasterWeights",
     "AdamFP16",
     "AdamWarmupCosineDecayFP16",

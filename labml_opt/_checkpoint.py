@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from labml_opt._shards import is_distributed
+
 if TYPE_CHECKING:
     from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
 
 # Settings of `torch.optim` that say how a step is carried out, not what it computes.
 HOW_TORCH_RUNS = ("foreach", "fused", "differentiable")
+# Settings that make a class train by a rule that another one doesn't have.
+RULES = {"warmup", "total_steps", "d_model", "degenerated_to_sgd", "rectify", "rho"}
 # What labml_nn calls the master weights.
 OTHER_NAMES = {"fp32_copy": "master"}
 
@@ -71,15 +75,18 @@ def _settings(optimizer: GenericAdaptiveOptimizer, group: Group, saved: Group, l
     settings = {key: value for key, value in saved.items() if key not in ("params", *HOW_TORCH_RUNS)}
     missing = {"lr", "betas", "eps"} - settings.keys()
     if saved.keys() & {"decoupled_weight_decay", *HOW_TORCH_RUNS}:
+        # torch's RAdam is the one that knows neither a maximum nor a fused step.
+        if "degenerated_to_sgd" in group and not saved.keys() & {"amsgrad", "fused"}:
+            settings.update(amsgrad=False, degenerated_to_sgd=True, optimized_update=True)
         missing |= {"amsgrad"} - settings.keys()
         _from_torch(optimizer, group, settings, where)
     if missing:
         raise ValueError(f"{where}: the checkpoint has no {_names(missing)}; another optimizer saved it")
-    schedule = {"warmup", "total_steps"} & settings.keys() - group.keys()
-    if schedule:
+    unknown = RULES & settings.keys() - group.keys()
+    if unknown:
         raise ValueError(
-            f"{where}: the checkpoint has a schedule ({_names(schedule)}) and {type(optimizer).__name__} has none: "
-            "load it into the class that saved it"
+            f"{where}: the checkpoint was trained with {_names(unknown)}, which {type(optimizer).__name__} doesn't "
+            "have: load it into the class that saved it"
         )
 
     # Checkpoints of other origin have no count of the schedule: its steps are those of the oldest parameter.
@@ -100,9 +107,9 @@ def _from_torch(optimizer: GenericAdaptiveOptimizer, group: Group, settings: Gro
     if coupled_or_not is not None:
         settings["weight_decouple"], settings["absolute"] = coupled_or_not, False
 
-    # torch's Adam adds epsilon to the corrected root, and the run goes on with the arithmetic it had.
+    # torch's Adam adds epsilon to the corrected root, its RAdam to the raw one: the run goes on with what it had.
     if "optimized_update" in group:
-        settings["optimized_update"] = False
+        settings.setdefault("optimized_update", False)
 
     # A scheduler of torch leaves the rate of the next step in `lr` and the one it started from beside it. Where the
     # optimizer has a schedule of its own, that one is meant; the other would be scheduled twice.
@@ -167,5 +174,12 @@ def _fit(value: Any, expected: Any, param: Tensor | None, what: str) -> Any:
         value = torch.view_as_real(value)
     if value.shape != expected.shape:
         raise ValueError(f"{what} has shape {tuple(value.shape)} in the checkpoint, here it is {tuple(expected.shape)}")
+    # A step count is whole everywhere.
+    if expected.dim() and is_distributed(value) != is_distributed(param):
+        whole, shard = ("here", "in the checkpoint") if is_distributed(value) else ("in the checkpoint", "here")
+        raise ValueError(
+            f"{what} is a whole tensor {whole} and spread over processes {shard}: load it with "
+            "set_optimizer_state_dict of torch.distributed.checkpoint.state_dict, which spreads and gathers"
+        )
     # FP32 stays FP32, bit for bit; averages that another optimizer kept in FP16 are widened.
     return value.to(device=param.device, dtype=expected.dtype)

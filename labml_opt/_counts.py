@@ -38,14 +38,21 @@ def in_float64(value: Any) -> Any:
     return value
 
 
-def at_most(value: Any, bound: float) -> Any:
-    """Return the smaller of the two, for a number or a tensor."""
+def at_most(value: Any, bound: Any) -> Any:
+    """Return the smaller of the two, for numbers or a tensor and what bounds it."""
     return value.clamp(max=bound) if isinstance(value, Tensor) else min(value, bound)
 
 
 def at_least(value: Any, bound: float) -> Any:
     """Return the larger of the two, for a number or a tensor."""
     return value.clamp(min=bound) if isinstance(value, Tensor) else max(value, bound)
+
+
+def where(condition: Any, then: Any, otherwise: Any) -> Any:
+    """Return one of the two: chosen by the host if the condition is a bool, on the device if it is a tensor."""
+    if isinstance(condition, Tensor):
+        return torch.where(condition, then, otherwise)
+    return then if condition else otherwise
 
 
 def cosine(value: Any) -> Any:

@@ -114,6 +114,7 @@ from torch import Tensor
 from torch.amp.grad_scaler import OptState
 from torch.optim import Optimizer
 
+from labml_opt._shards import own_shard
 from labml_opt.adam import Adam
 from labml_opt.adam_warmup_cosine_decay import AdamWarmupCosineDecay
 from labml_opt.optimizer import HALF, GenericAdaptiveOptimizer, Group, State
@@ -129,8 +130,15 @@ class MasterWeights(GenericAdaptiveOptimizer):
         pass
     ```
 
-    It adds `master` to the state of each FP16 or BF16 parameter and leaves all other parameters alone. The
-    optimizer itself doesn't know: its `init_state` and `step_param` are handed $\theta^{32}$ and work in FP32.
+    It adds `master` to the state of each FP16 or BF16 parameter, FP32 and of the same shape, and leaves all
+    other parameters alone. The optimizer itself doesn't know: its `init_state` and `step_param` are handed
+    $\theta^{32}$ and work in FP32.
+
+    A master beyond 65504, the largest number of FP16, is kept, and the FP16 weight becomes infinite. Held at
+    65504 it would train on as if nothing had happened; an infinite loss tells you at once. When the master
+    comes back under 65504, so does the weight.
+
+    Raises what the optimizer raises. Paper: [arXiv 1710.03740](https://arxiv.org/abs/1710.03740), section 3.1.
     """
 
     def weights_to_update(self, state: State, group: Group, param: Tensor) -> Tensor:
@@ -168,8 +176,11 @@ class MasterWeights(GenericAdaptiveOptimizer):
         # write to $\theta^{16}$, and none of them knows of a master. Without this check the next step would
         # write the old master back, and the loaded weights would be gone. If $\theta^{16}$ is still the rounded
         # master, nothing has happened. `torch.equal` reads its answer to the host, which a CUDA graph can't.
+        #
+        # Of a weight that is spread over several processes each looks at its own part. Asked about the whole,
+        # torch would have every process wait for all others, once for each parameter.
         rounded = master.to(param.dtype)
-        if not capturable and torch.equal(rounded, param):
+        if not capturable and torch.equal(own_shard(rounded), own_shard(param)):
             return
 
         # $$\theta^{32} \leftarrow \begin{cases}
@@ -213,7 +224,7 @@ class MasterWeights(GenericAdaptiveOptimizer):
 class AdamFP16(MasterWeights, Adam):
     r"""
     **Adam for FP16 and BF16 parameters.** The arguments are those of [Adam](adam.md), the state is Adam's and
-    `master`, all FP32.
+    `master`, all FP32 and of the parameter's shape.
 
     Where the rounding happens, and where it doesn't, is all there is to it:
     $$\theta^{32}_t = \theta^{32}_{t-1} - \alpha\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon} \qquad
@@ -229,7 +240,10 @@ class AdamWarmupCosineDecayFP16(MasterWeights, AdamWarmupCosineDecay):
     r"""
     **For Transformers**: [warm-up and cosine decay](adam_warmup_cosine_decay.md), with FP32 masters for FP16
     and BF16 parameters. The arguments are those of [AdamWarmupCosineDecay](adam_warmup_cosine_decay.md); a step
-    that the scaler skips doesn't count for the schedule.
+    that the scaler skips doesn't count for the schedule. All state is FP32 and of the parameter's shape.
+
+    Raises what AdamWarmupCosineDecay raises. Papers: [arXiv 1608.03983](https://arxiv.org/abs/1608.03983) for
+    the schedule, [arXiv 1710.03740](https://arxiv.org/abs/1710.03740) for the masters.
     """
 
 
@@ -310,7 +324,7 @@ class GradScalerFP16(torch.amp.GradScaler):
         r"""
         Divide the gradients by $S$, in FP32. Call it before you clip or look at them; otherwise `step` does it.
 
-        * `optimizer` owns the parameters; FP16 gradients are taken if it is one of this package
+        * `optimizer` owns the parameters, of any shape; FP16 gradients are taken if it is one of this package
 
         Until the end of the step `param.grad` holds $g_t$ in FP32, unscaled, and whatever reads or changes it
         there counts: `torch.nn.utils.clip_grad_norm_`, a hook, your own code.

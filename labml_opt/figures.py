@@ -21,7 +21,19 @@ from pathlib import Path
 
 import torch
 
-from labml_opt._figures import counter_example, decay, formats, gradients, moments, number_lines, schedules, stamps
+from labml_opt._figures import (
+    belief,
+    counter_example,
+    curvature,
+    decay,
+    formats,
+    gradients,
+    moments,
+    number_lines,
+    rectification,
+    schedules,
+    stamps,
+)
 from labml_opt._figures.svg import Drawing
 from labml_opt._figures.words import Words, WordsError, languages
 
@@ -51,8 +63,12 @@ FIGURES = {
         Figure("adam", moments.adam_step),
         Figure("amsgrad", counter_example.amsgrad),
         Figure("adam_warmup", schedules.adam_warmup),
+        Figure("noam", schedules.noam),
         Figure("adam_warmup_cosine_decay", schedules.adam_warmup_cosine_decay),
         Figure("adam_warmup_cosine_decay", schedules.adam_warmup_cosine_decay_total),
+        Figure("radam", rectification.radam),
+        Figure("ada_belief", belief.ada_belief),
+        Figure("sophia", curvature.sophia),
         Figure("adam_fp16", number_lines.adam_fp16),
         Figure("adam_fp16", formats.adam_fp16_grid),
         Figure("adam_fp16", gradients.adam_fp16_gradients, gradients.SEED),
@@ -60,7 +76,11 @@ FIGURES = {
         Figure("index", moments.small_adam),
         Figure("index", counter_example.small_amsgrad),
         Figure("index", schedules.small_adam_warmup),
+        Figure("index", schedules.small_noam),
         Figure("index", schedules.small_adam_warmup_cosine_decay),
+        Figure("index", rectification.small_radam),
+        Figure("index", belief.small_ada_belief),
+        Figure("index", curvature.small_sophia),
         Figure("index", number_lines.small_adam_fp16),
     )
 }

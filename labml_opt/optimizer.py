@@ -131,6 +131,8 @@ class WeightDecay:
 
         * `param` and `grad` are $\theta_{t-1}$ and $g_t$, same shape and dtype
         * `group` holds the settings that count, because each group may have its own
+
+        Returns the gradient to go on with, same shape and dtype.
         """
         return decay(param, grad, group)
 
@@ -217,6 +219,7 @@ class GenericAdaptiveOptimizer(Optimizer):
         * `lr` is $\alpha \ge 0$, a number or a tensor with one value
         * `betas` is $(\beta_1, \beta_2)$, each in $[0, 1)$
         * `eps` is $\epsilon \ge 0$
+        * `maximize`, `capturable` and `unscale_in_step` are explained at `Options` above
 
         Raises `ValueError` or `TypeError` with the name of the argument that is out of its range.
         """
@@ -331,6 +334,10 @@ class GenericAdaptiveOptimizer(Optimizer):
         r"""
         Return the tensor that the step changes: $\theta_{t-1}$ in FP32 or wider, of the shape of `param`.
 
+        * `state` is what is remembered of the parameter; at its first step it is empty
+        * `group` is its parameter group
+        * `param` is the parameter itself, in any dtype
+
         For most parameters that is the parameter itself. `MasterWeights` answers with the master copy.
         """
         # A complex number is two real ones. Seen that way, all that follows is the ordinary arithmetic, and
@@ -360,8 +367,10 @@ class GenericAdaptiveOptimizer(Optimizer):
 
         * `closure` computes the loss and its gradients anew and returns the loss; most training loops need none
 
-        Returns the closure's loss, or `None`. Raises `RuntimeError` for a sparse gradient and `ValueError` for
-        a capturable group on several devices, before anything changes.
+        Returns the closure's loss, or `None`. Raises `RuntimeError` for a sparse gradient and for a parameter on
+        the meta device, and `ValueError` for a capturable group on several devices, before anything changes.
+        Without a loss scaler nobody looks for NaN: such a gradient makes NaN of its weights and of what is
+        remembered of them, for good, as in `torch.optim`.
         """
         loss = None
         if closure is not None:
@@ -381,8 +390,8 @@ class GenericAdaptiveOptimizer(Optimizer):
 
     def _refuse(self) -> None:
         # What can't work is said now, not halfway through a step. A sparse gradient has no entry for most
-        # weights, while the averages of Adam change for every one. And a group whose step count is a tensor has
-        # it on one device.
+        # weights, while the averages of Adam change for every one. A weight on the meta device has a shape and
+        # no values. And a group whose step count is a tensor has it on one device.
         for group_number, group in enumerate(self.param_groups):
             devices = {str(param.device) for param in group["params"]} if group["capturable"] else set()
             if len(devices) > 1:
@@ -396,6 +405,12 @@ class GenericAdaptiveOptimizer(Optimizer):
                         f"parameter {number} of group {group_number}, shape {tuple(param.shape)}, has a sparse "
                         f"gradient and {type(self).__name__} needs dense ones: build the embedding with sparse=False, "
                         "or give it to torch.optim.SparseAdam"
+                    )
+                if param.grad is not None and param.is_meta:
+                    raise RuntimeError(
+                        f"parameter {number} of group {group_number}, shape {tuple(param.shape)}, is on the meta "
+                        "device and has no values to step from: call to_empty on the model, and load or initialize "
+                        "its weights first"
                     )
 
     def _step_groups(self) -> None:

@@ -11,12 +11,14 @@ from labml_opt._figures.svg import Drawing, Ink, Plot, linear, scientific
 from labml_opt._figures.words import Words
 from labml_opt.adam_warmup import AdamWarmup
 from labml_opt.adam_warmup_cosine_decay import AdamWarmupCosineDecay
+from labml_opt.noam import Noam
 
 LR = 1e-4
 WARMUP = 5000
 TOTALS = (4e6, 2e6, 1e6)
 START, COURSE = 20_000, 6_000_000
 SHORT, SHORT_END = 10, 20
+NOAMS = ((512, 4000), (512, 8000), (2048, 2000))
 
 
 def rates(optimizer: AdamWarmup, steps: list[int]) -> list[float]:
@@ -152,6 +154,70 @@ def adam_warmup(words: Words) -> Drawing:
     for x, y in places:
         drawing.dot(x, y, 5, "kept")
     drawing.text(plot.x(1) - 6, plot.y(LR) - 12, words("without a warm-up: {lr} from the first step", **numbers))
+    return drawing
+
+
+@dataclass(frozen=True)
+class Tops:
+    """The rates of one setting of Noam from the first step on, and the step with the highest one."""
+
+    d_model: int
+    warmup: int
+    rates: list[float]
+    top: int
+
+
+@cache
+def noams() -> list[Tops]:
+    """Ask Noam for the rate of each step, with the paper's factor of 1."""
+    curves = []
+    for d_model, warmup in NOAMS:
+        optimizer = Noam([torch.nn.Parameter(torch.zeros(1))], lr=1.0, warmup=warmup, d_model=d_model)
+        values = rates(optimizer, list(range(1, START + 1)))
+        curves.append(Tops(d_model, warmup, values, values.index(max(values)) + 1))
+    return curves
+
+
+def noam(words: Words) -> Drawing:
+    """Draw the rate of each step for three settings of width and warm-up."""
+    curves = noams()
+    tops = [scientific(max(curve.rates), 2) for curve in curves]
+    title = words(
+        "The learning rate over the first {steps} steps. With d = {a_d} and w = {a_w} it rises in a line to {a} at "
+        "step {a_top} and then falls like 1/√t. With {b_d} and {b_w} the top is {b}, at step {b_top}, and then the "
+        "curve is the same. With {c_d} and {c_w} the top is {c}, at step {c_top}.",
+        steps=f"{START:,}",
+        **{f"{k}_d": f"{curve.d_model:,}" for k, curve in zip("abc", curves, strict=True)},
+        **{f"{k}_w": f"{curve.warmup:,}" for k, curve in zip("abc", curves, strict=True)},
+        **{f"{k}_top": f"{curve.top:,}" for k, curve in zip("abc", curves, strict=True)},
+        **dict(zip("abc", tops, strict=True)),
+    )
+    drawing = Drawing("noam", 640, 350, title)
+    highest = max(curves[0].rates)
+    plot = Plot(drawing, (74, 54, 632, 286), linear(0, START), linear(0, highest))
+    drawing.text(0, 16, words("learning rate, *d* : *w* at the curve"))
+    plot.levels([(highest, tops[0]), (max(curves[1].rates), tops[1]), (0, "0")], rule=False)
+    ticks = sorted(curve.top for curve in curves)
+    plot.axis([(float(t), f"{t:,}") for t in (*ticks, 12_000, 16_000, START)], title=words("step"))
+    styles: tuple[tuple[Ink, str], ...] = (("kept", ""), ("ink", "5 4"), ("ink", ""))
+    # Where each name begins: a step, and a share of the highest rate.
+    names = ((curves[0].top + 250, 1.0), (4150, 0.695), (5700, 0.27))
+    for curve, (ink, dash), (at, level) in zip(curves, styles, names, strict=True):
+        drawing.curve(plot.points(range(1, START + 1), curve.rates), ink, 2, dash)
+        drawing.dot(plot.x(curve.top), plot.y(max(curve.rates)), 4, ink)
+        drawing.text(plot.x(at), plot.y(level * highest), f"{curve.d_model:,} : {curve.warmup:,}", ink)
+    return drawing
+
+
+def small_noam(words: Words) -> Drawing:
+    """Draw the ornament of the front page's list."""
+    drawing = Drawing("small_noam", 176, 44)
+    optimizer = Noam([torch.nn.Parameter(torch.zeros(1))], lr=1.0, warmup=140)
+    steps = list(range(1, 1001))
+    values = rates(optimizer, steps)
+    plot = Plot(drawing, (1, 6, 175, 37), linear(0, 1000), linear(0, max(values)))
+    plot.axis([])
+    drawing.curve(plot.points(steps, values), "kept", 1.5)
     return drawing
 
 

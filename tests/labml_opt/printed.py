@@ -36,10 +36,52 @@ PRINTED = {
     "adam_warmup": {
         "rate": r"\alpha_t = \alpha\, \min\!\Big(1, \frac{t}{w}\Big)",
     },
+    "noam": {
+        "rate": r"\alpha_t = \alpha\, d^{-1/2} \min\!\big(t^{-1/2},\; t\, w^{-3/2}\big)",
+    },
     "adam_warmup_cosine_decay": {
         "rate": r"\alpha_t = \alpha\, \min\!\Big(1, \frac{t}{w}\Big)\, "
         r"\max\!\Big(0.1,\; \frac{1 + \cos \pi p_t}{2}\Big)",
         "share of the way": r"p_t = \min\!\Big(1, \max\!\Big(0, \frac{t - w}{T - w}\Big)\Big)",
+    },
+    "radam": {
+        "step": r"\theta_t = \theta_{t-1} - \alpha \begin{cases} r_t\, \hat m_t / \sqrt{\hat v_t} & \rho_t > 5 \\ "
+        r"\hat m_t & \rho_t \le 5 \end{cases}",
+        "length": r"\rho_\infty = \frac{2}{1 - \beta_2} - 1 \qquad "
+        r"\rho_t = \rho_\infty - \frac{2\, t\, \beta_2^t}{1 - \beta_2^t}",
+        "mean age": r"\frac{\rho_t - 1}{2} = \frac{\sum_{j=0}^{t-1} j\, \beta_2^j}{\sum_{j=0}^{t-1} \beta_2^j} "
+        r"= \frac{\beta_2}{1 - \beta_2} - \frac{t\, \beta_2^t}{1 - \beta_2^t}",
+        "chi-squared": r"\mathrm{E}\Big[\frac{1}{\hat v}\Big] = \frac{\rho}{(\rho - 2)\, \sigma^2} \qquad "
+        r"\mathrm{Var}\Big[\frac{1}{\hat v}\Big] = \frac{2\, \rho^2}{(\rho - 2)^2 (\rho - 4)\, \sigma^4}",
+        "variance": r"\mathrm{Var}\Big[\frac{1}{\sqrt{\hat v}}\Big] \approx "
+        r"\frac{\rho}{2\, (\rho - 2) (\rho - 4)\, \sigma^2}",
+        "rectification": r"r_t = \sqrt{\frac{(\rho_t - 4) (\rho_t - 2)\, \rho_\infty}"
+        r"{(\rho_\infty - 4) (\rho_\infty - 2)\, \rho_t}}",
+        "optimized step": r"\theta_t = \theta_{t-1} - \alpha\, r_t\, \frac{\sqrt{1 - \beta_2^t}}{1 - \beta_1^t}\, "
+        r"\frac{m_t}{\sqrt{v_t} + \hat\epsilon}",
+        "other step": r"\theta_t = \theta_{t-1} - \alpha\, r_t\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon}",
+        "step without a divisor": r"\theta_t = \theta_{t-1} - \alpha\, \hat m_t",
+    },
+    "ada_belief": {
+        "step": r"\begin{aligned} s_t &= \beta_2 s_{t-1} + (1 - \beta_2)\, (g_t - m_t)^2 \\ "
+        r"\theta_t &= \theta_{t-1} - \alpha\, r_t\, \frac{\hat m_t}{\sqrt{\hat s_t} + \epsilon} \qquad "
+        r"\hat s_t = \frac{s_t + \epsilon}{1 - \beta_2^t} \end{aligned}",
+        "forecast": r"m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t",
+        "surprise": r"s_t = \beta_2 s_{t-1} + (1 - \beta_2)\, (g_t - m_t)^2",
+        "old and new forecast": r"g_t - m_t = \beta_1\, (g_t - m_{t-1})",
+        "update": r"\theta_t = \theta_{t-1} - \alpha\, r_t\, \frac{\hat m_t}{\sqrt{\hat s_t} + \epsilon}",
+    },
+    "sophia": {
+        "step": r"\begin{aligned} \hat h_t &= B\, \nabla \hat L(\theta) \odot \nabla \hat L(\theta) \\ "
+        r"h_t &= \beta_2 h_{t-k} + (1 - \beta_2)\, \hat h_t \\ \theta_t &= \theta_{t-1} - \alpha\, "
+        r"\mathrm{clip}\Big(\frac{m_t}{\rho\, h_t + \epsilon},\, 1\Big) \end{aligned}",
+        "loss of drawn labels": r"\hat L(\theta) = \frac{1}{B} \sum_{b=1}^{B} \ell\big(f(\theta, x_b),\, \hat y_b\big) "
+        r"\qquad \hat y_b \sim \mathrm{softmax}\, f(\theta, x_b)",
+        "estimate": r"\hat h_t = B\, \nabla \hat L(\theta) \odot \nabla \hat L(\theta)",
+        "mean curvature": r"h_t = \beta_2 h_{t-k} + (1 - \beta_2)\, \hat h_t",
+        "mean gradient": r"m_t = \beta_1 m_{t-1} + (1 - \beta_1)\, g_t",
+        "update": r"\theta_t = \theta_{t-1} - \alpha\, \mathrm{clip}\Big(\frac{m_t}{\rho\, h_t + \epsilon},\, 1\Big)",
+        "clip": r"\mathrm{clip}(z, 1) = \max(-1, \min(z, 1))",
     },
     "adam_fp16": {
         "step": r"\begin{aligned} \theta^{32}_t &= \theta^{32}_{t-1} - \alpha\, "

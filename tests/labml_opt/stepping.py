@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from labml_opt import (
+    AdaBelief,
     Adam,
     AdamFP16,
     AdamWarmup,
@@ -13,6 +14,9 @@ from labml_opt import (
     AdamWarmupCosineDecayFP16,
     AMSGrad,
     MasterWeights,
+    Noam,
+    RAdam,
+    Sophia,
 )
 
 PAPER_FORM = {"optimized_update": False, "eps": 1e-8}
@@ -23,6 +27,34 @@ class AMSGradFP16(MasterWeights, AMSGrad):
     """What a reader writes to give an optimizer master weights."""
 
 
+class NoamFP16(MasterWeights, Noam):
+    """The same for Noam."""
+
+
+class RAdamFP16(MasterWeights, RAdam):
+    """The same for RAdam."""
+
+
+class AdaBeliefFP16(MasterWeights, AdaBelief):
+    """The same for AdaBelief."""
+
+
+class SophiaOfEveryStep(Sophia):
+    """Sophia that takes each step's own gradient for its curvature, so that a plain step has one to divide by."""
+
+    def step_param(self, state, group, grad, param):
+        """Take a tenth of the square into the curvature."""
+        state["hessian"].mul_(0.9).addcmul_(grad, grad, value=0.1)
+        super().step_param(state, group, grad, param)
+
+
+class SophiaOfEveryStepFP16(MasterWeights, SophiaOfEveryStep):
+    """The same with master weights."""
+
+
+GENTLE = {"betas": (0.9, 0.99), "rho": 30.0}
+"""With these two settings few coordinates are clipped, and two runs that differ in rounding stay together."""
+
 EVERY_OPTIMIZER: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "Adam": Adam,
     "AMSGrad": AMSGrad,
@@ -30,15 +62,31 @@ EVERY_OPTIMIZER: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "AdamWarmupCosineDecay": lambda params, **settings: AdamWarmupCosineDecay(
         params, **{"warmup": 4, "total_steps": 20, **settings}
     ),
+    "Noam": lambda params, **settings: Noam(params, **{"warmup": 4, "d_model": 0.25, **settings}),
+    "RAdam": RAdam,
+    "AdaBelief": AdaBelief,
+    "Sophia": lambda params, **settings: SophiaOfEveryStep(params, **{**GENTLE, **settings}),
     "AdamFP16": AdamFP16,
     "AMSGradFP16": AMSGradFP16,
+    "NoamFP16": lambda params, **settings: NoamFP16(params, **{"warmup": 4, "d_model": 0.25, **settings}),
+    "RAdamFP16": RAdamFP16,
+    "AdaBeliefFP16": AdaBeliefFP16,
+    "SophiaFP16": lambda params, **settings: SophiaOfEveryStepFP16(params, **{**GENTLE, **settings}),
     "AdamWarmupCosineDecayFP16": lambda params, **settings: AdamWarmupCosineDecayFP16(
         params, **{"warmup": 4, "total_steps": 20, **settings}
     ),
 }
-"""Every class of the package (and one of a reader's), ready to be called with parameters and settings."""
+"""Every class of the package (and some of a reader's), ready to be called with parameters and settings."""
 
-WITH_MASTERS = ("AdamFP16", "AMSGradFP16", "AdamWarmupCosineDecayFP16")
+WITH_MASTERS = (
+    "AdamFP16",
+    "AMSGradFP16",
+    "NoamFP16",
+    "RAdamFP16",
+    "AdaBeliefFP16",
+    "SophiaFP16",
+    "AdamWarmupCosineDecayFP16",
+)
 HALVES = (torch.float16, torch.bfloat16)
 
 

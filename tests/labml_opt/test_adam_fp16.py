@@ -101,7 +101,8 @@ def test_all_state_is_float32(name, dtype):
     state = optimizer.state[param]
     kept = {key: value.dtype for key, value in state.items() if isinstance(value, torch.Tensor) and key != "step"}
     assert set(kept.values()) == {torch.float32}
-    assert {"master", "exp_avg", "exp_avg_sq"} <= set(kept)
+    assert {"master", "exp_avg"} <= set(kept)
+    assert kept.keys() & {"exp_avg_sq", "exp_avg_var", "hessian"}
 
 
 @pytest.mark.parametrize("dtype", HALVES)

@@ -2,7 +2,7 @@ import formulas
 import numpy as np
 import pytest
 import torch
-from stepping import PAPER_FORM, feed, numbers, parameter, random_gradients, random_parameter
+from stepping import EVERY_OPTIMIZER, PAPER_FORM, feed, numbers, parameter, random_gradients, random_parameter
 
 from labml_opt import Adam, AdamWarmup, GradScalerFP16, WeightDecay
 
@@ -208,3 +208,16 @@ def test_the_step_after_an_overflow_uses_the_first_rate_of_the_warm_up():
         scaler.update()
     assert optimizer.get_last_lr() == [0.1 * (1 / 10)]
     assert param.item() == pytest.approx(0.99, abs=2**-11)
+
+
+@pytest.mark.parametrize("name", ["AdamWarmup", "AdamWarmupCosineDecay", "Noam"])
+def test_a_scheduler_of_torch_on_top_multiplies_the_schedule_of_the_class(name):
+    both, own = random_parameter(3), random_parameter(3)
+    a, b = EVERY_OPTIMIZER[name]([both], lr=0.1), EVERY_OPTIMIZER[name]([own], lr=0.1)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(a, gamma=0.5)
+    for t, gradient in enumerate(random_gradients(8, 3)):
+        b.param_groups[0]["lr"] = 0.1 * 0.5**t
+        feed(a, both, [gradient]), feed(b, own, [gradient])
+        assert torch.equal(both, own)
+        assert a.get_last_lr() == [0.5**t * a.get_lr({"step": t + 1}, {**a.param_groups[0], "lr": 0.1})]
+        schedule.step()

@@ -17,7 +17,19 @@ from stepping import (
 )
 from torch import nn
 
-from labml_opt import Adam, AdamFP16, AdamWarmup, AMSGrad, GenericAdaptiveOptimizer, GradScalerFP16, WeightDecay
+from labml_opt import (
+    AdaBelief,
+    Adam,
+    AdamFP16,
+    AdamWarmup,
+    AMSGrad,
+    GenericAdaptiveOptimizer,
+    GradScalerFP16,
+    Noam,
+    RAdam,
+    Sophia,
+    WeightDecay,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*master")
 
@@ -297,6 +309,29 @@ def test_a_checkpoint_of_torch_with_complex_parameters_goes_on_as_under_torch():
     torch.testing.assert_close(feed(b, mine, gradients[5:])[-1], feed(a, param, gradients[5:])[-1], rtol=1e-10, atol=0)
 
 
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_a_checkpoint_of_torchs_radam_goes_on_as_under_torch(decoupled):
+    param = random_parameter(5)
+    a = torch.optim.RAdam([param], lr=3e-3, eps=1e-2, weight_decay=0.1, decoupled_weight_decay=decoupled)
+    gradients = random_gradients(20, 5)
+    feed(a, param, gradients[:3])
+    mine = nn.Parameter(param.detach().clone())
+    b = RAdam([mine], optimized_update=False, degenerated_to_sgd=False, amsgrad=True)
+    b.load_state_dict(through_a_file(a.state_dict()))
+    for ours, other in zip(feed(b, mine, gradients[3:]), feed(a, param, gradients[3:]), strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-10, atol=0)
+
+
+def test_a_checkpoint_of_torchs_adam_brings_adams_order_into_radam_and_leaves_the_rest():
+    param = parameter([1.0])
+    a = torch.optim.Adam([param], amsgrad=True)
+    feed(a, param, [1.0])
+    b = RAdam([parameter([1.0])], degenerated_to_sgd=False)
+    b.load_state_dict(a.state_dict())
+    group = b.param_groups[0]
+    assert (group["optimized_update"], group["degenerated_to_sgd"], group["amsgrad"]) == (False, False, True)
+
+
 @pytest.mark.parametrize("theirs", [torch.optim.Adam, torch.optim.AdamW])
 def test_a_float32_checkpoint_of_torch_goes_on_in_half_with_masters(theirs):
     full = random_parameter(20, dtype=torch.float32)
@@ -479,6 +514,41 @@ def test_a_checkpoint_of_the_ancestor_goes_on_like_a_float32_run():
     torch.testing.assert_close(next(iter(a.master_params())), full.detach(), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("cls", "also"), [(RAdam, {}), (Noam, {"warmup": 5}), (AdaBelief, {}), (AdaBelief, {"amsgrad": True})]
+)
+def test_a_checkpoint_of_another_class_of_the_ancestor_goes_on_at_its_step(cls, also):
+    gradients = random_gradients(8, 2)
+    whole, half = parameter([1.0, -1.0]), parameter([1.0, -1.0])
+    one, first = cls([whole], **also), cls([half], **also)
+    feed(one, whole, gradients)
+    feed(first, half, gradients[:3])
+    keys = ("lr", "betas", "eps", "weight_decay", "amsgrad", *also.keys() - {"amsgrad"})
+    group = {**{key: first.param_groups[0][key] for key in keys}, "params": [0]}
+    second = cls([half])
+    second.load_state_dict({"state": {0: dict(first.state[half])}, "param_groups": [group]})
+    feed(second, half, gradients[3:])
+    assert torch.equal(half, whole)
+
+
+def test_a_checkpoint_of_the_ancestors_sophia_goes_on_with_its_curvature():
+    gradients = random_gradients(8, 2)
+    whole, half = parameter([1.0, -1.0]), parameter([1.0, -1.0])
+    one, first = Sophia([whole], rho=0.3), Sophia([half], rho=0.3)
+    for optimizer, param, steps in ((one, whole, 8), (first, half, 3)):
+        param.grad = gradients[0].clone()
+        optimizer.update_hessian(16)
+        feed(optimizer, param, gradients[:steps])
+    group = {
+        **{key: first.param_groups[0][key] for key in ("lr", "betas", "eps", "weight_decay", "rho")},
+        "params": [0],
+    }
+    second = Sophia([half])
+    second.load_state_dict({"state": {0: dict(first.state[half])}, "param_groups": [group]})
+    feed(second, half, gradients[3:])
+    assert torch.equal(half, whole)
+
+
 def test_state_that_the_ancestors_own_loading_had_rounded_is_widened():
     saved = ancestors_checkpoint(torch.float16)
     a = AdamFP16([nn.Parameter(saved["state"][0]["fp32_copy"].clone())])
@@ -600,7 +670,8 @@ COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda x: pickle.loads(pickle.dum
 @pytest.mark.parametrize("name", EVERY_OPTIMIZER)
 def test_a_copy_made_in_mid_run_takes_the_same_steps(name, how, capturable, dtype):
     param = random_parameter(5, dtype=dtype)
-    settings = {"weight_decay": WeightDecay(0.1, weight_decouple=False), "optimized_update": False, "maximize": True}
+    order = {} if name.startswith(("AdaBelief", "Sophia")) else {"optimized_update": False}
+    settings = {"weight_decay": WeightDecay(0.1, weight_decouple=False), "maximize": True, **order}
     a = EVERY_OPTIMIZER[name]([param], capturable=capturable, **settings)
     gradients = random_gradients(8, 5, dtype=dtype)
     feed(a, param, gradients[:4])
@@ -773,6 +844,20 @@ def test_a_schedule_is_not_lost_by_loading_into_a_class_that_has_none():
     checkpoint = ours(AdamWarmup, warmup=7).state_dict()
     with pytest.raises(ValueError, match="warmup"):
         ours().load_state_dict(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("saved_by", "loaded_into", "lost"),
+    [
+        (Noam, AdamWarmup, "d_model"),
+        (RAdam, AMSGrad, "degenerated_to_sgd"),
+        (AdaBelief, RAdam, "rectify"),
+        (Sophia, Adam, "rho"),
+    ],
+)
+def test_a_rule_is_not_lost_by_loading_into_a_class_that_does_not_have_it(saved_by, loaded_into, lost):
+    with pytest.raises(ValueError, match=f"{lost}.*{loaded_into.__name__} doesn't have"):
+        ours(loaded_into).load_state_dict(ours(saved_by).state_dict())
 
 
 def test_state_that_belongs_to_no_parameter_is_refused():

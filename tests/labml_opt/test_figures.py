@@ -1,7 +1,9 @@
 import ast
+import itertools
 import math
 import os
 import re
+import runpy
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -11,8 +13,20 @@ import pytest
 import torch
 
 from labml_opt import Adam, AdamFP16, AdamWarmupCosineDecay, figures
-from labml_opt._figures import counter_example, decay, formats, gradients, moments, number_lines, schedules, stamps
-from labml_opt._figures.svg import BIG, TEXT, plain, power, scientific, width_of
+from labml_opt._figures import (
+    belief,
+    counter_example,
+    curvature,
+    decay,
+    formats,
+    gradients,
+    moments,
+    number_lines,
+    rectification,
+    schedules,
+    stamps,
+)
+from labml_opt._figures.svg import BIG, TEXT, Drawing, plain, power, scientific, width_of
 from labml_opt._figures.words import FIELD, Words, WordsError, languages, read
 
 ROOT = Path(__file__).parents[2]
@@ -137,7 +151,10 @@ def test_no_text_lies_on_another(name, language):
     assert clashes == []
 
 
-@pytest.mark.parametrize("name", ["optimizer", "adam", "amsgrad", "adam_warmup_cosine_decay", "adam_fp16"])
+@pytest.mark.parametrize(
+    "name",
+    ["optimizer", "adam", "amsgrad", "noam", "adam_warmup_cosine_decay", "radam", "ada_belief", "sophia", "adam_fp16"],
+)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_phone_shows_every_name_of_a_head_figure(name, language):
     """It shows the left 330 pixels. Beyond them may be numbers of the axis; a sentence may be cut at its end."""
@@ -202,6 +219,43 @@ def test_drawing_leaves_threads_and_random_numbers_as_they_were(drawn):
 def test_an_unknown_figure_is_refused_with_the_names_of_the_known_ones(capsys):
     assert figures.main(["adagrad"]) == 2
     assert "there is no adagrad; the figures are hero, optimizer, adam" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("reasons", [{}, {"hero": "adam.py has changed", "adam": "it was never drawn"}])
+def test_check_names_what_is_stale_and_why_and_draws_nothing(reasons, monkeypatch, capsys):
+    monkeypatch.setattr(figures, "stale", lambda: reasons)
+    monkeypatch.setattr(figures, "write", lambda names: pytest.fail("it draws"))
+    assert figures.main(["--check"]) == (1 if reasons else 0)
+    assert capsys.readouterr().out.splitlines() == [f"{name}: {why}" for name, why in reasons.items()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"), [([], ["adam"]), (["noam", "hero"], ["noam", "hero"]), (["--all"], NAMES)]
+)
+def test_without_names_what_is_stale_is_drawn_and_with_all_everything(arguments, expected, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figures, "stale", lambda: {"adam": "adam.py has changed"})
+    monkeypatch.setattr(figures, "write", drawn.extend)
+    assert figures.main(arguments) == 0
+    assert drawn == expected
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
+def test_the_module_can_be_run_and_ends_with_the_status_of_what_it_did(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["figures.py", "adagrad"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("labml_opt.figures", run_name="__main__")
+    assert ended.value.code == 2
+    assert "there is no adagrad" in capsys.readouterr().err
+
+
+def test_bars_too_low_to_be_seen_leave_nothing_in_the_file():
+    drawing = Drawing("x", 10, 10)
+    before = list(drawing.parts)
+    drawing.bars([(0, 0, 1, 0.01), (1, 0, 1, 0.0)], "ink")
+    assert drawing.parts == before
+    drawing.bars([(0, 0, 1, 0.01), (1, 0, 1, 2)], "ink")
+    assert len(drawing.parts) == len(before) + 1
 
 
 def test_a_missing_translation_is_named(tmp_path, monkeypatch, capsys):
@@ -463,6 +517,43 @@ def test_the_drawn_rates_are_the_ones_of_the_optimizer():
     optimizer = AdamWarmupCosineDecay([torch.nn.Parameter(torch.zeros(1))], lr=1e-4, warmup=5000, total_steps=2e6)
     _, curve, _ = schedules.cosines(schedules.START, 50)
     assert curve.rates == [optimizer.get_lr({"step": step}, optimizer.param_groups[0]) for step in curve.steps]
+
+
+def test_the_rate_of_noam_is_highest_at_the_end_of_its_warm_up():
+    curves = schedules.noams()
+    assert [(curve.d_model, curve.warmup) for curve in curves] == [(512, 4000), (512, 8000), (2048, 2000)]
+    assert [curve.top for curve in curves] == [4000, 8000, 2000]
+    assert [max(curve.rates) for curve in curves] == pytest.approx([6.987712e-4, 4.941059e-4, 4.941059e-4], rel=1e-6)
+    assert curves[0].rates[7999:] == curves[1].rates[7999:]
+
+
+def test_the_share_of_radam_begins_at_step_6_and_grows_more_slowly_the_longer_the_memory():
+    curves = [rectification.shares(beta2, rectification.LAST) for beta2 in rectification.BETAS]
+    assert [curve.first for curve in curves] == [6, 6, 6]
+    assert all(a < b for curve in curves for a, b in zip(curve.shares[5:500], curve.shares[6:501], strict=True))
+    assert all(
+        short > long
+        for a, b in itertools.pairwise(curves)
+        for short, long in zip(a.shares[5:], b.shares[5:], strict=True)
+    )
+    assert curves[2].shares[-1] < 0.5
+
+
+def test_adabelief_steps_further_the_steadier_the_gradient_and_like_adam_where_it_swings():
+    data = belief.lengths()
+    assert data.adam[0] == pytest.approx(1, abs=0.01)
+    assert data.belief[0] > 20
+    assert all(a > b for a, b in zip(data.belief, data.belief[1:], strict=False))
+    swinging = [(a, b) for swing, a, b in zip(data.swings, data.adam, data.belief, strict=True) if swing > 3]
+    assert all(b == pytest.approx(a, rel=0.06) for a, b in swinging)
+
+
+def test_sophia_steps_by_the_rate_up_to_the_bend_and_falls_like_one_over_the_curvature():
+    for gradient in curvature.GRADIENTS:
+        data = curvature.steps(gradient)
+        assert data.bend == pytest.approx(gradient / 0.04)
+        for h, length in zip(data.curvatures, data.lengths, strict=True):
+            assert length == pytest.approx(min(1, data.bend / h), rel=1e-9)
 
 
 def test_the_figures_are_computed_by_the_packages_own_classes():

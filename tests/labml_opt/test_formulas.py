@@ -2,25 +2,31 @@
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 
 import formulas
 import numpy as np
 import pytest
 import torch
-from printed import PRINTED, display_equations
-from stepping import PAPER_FORM, feed, half_loss, parameter, random_gradients, random_parameter
+from printed import PRINTED, code_on_the_page, display_equations
+from stepping import PAPER_FORM, SophiaOfEveryStep, feed, half_loss, parameter, random_gradients, random_parameter
 from torch import nn
 
 from labml_opt import (
+    AdaBelief,
     Adam,
     AdamFP16,
     AdamWarmup,
     AdamWarmupCosineDecay,
     AMSGrad,
     GradScalerFP16,
+    Noam,
+    RAdam,
+    Sophia,
     WeightDecay,
     adam,
+    radam,
 )
 from labml_opt.amsgrad import counter_example
 
@@ -324,6 +330,17 @@ def test_warm_up(page, name):
     assert rates == [rule(0.3, t, 7) for t in range(1, 20)]
 
 
+@prints("noam", "rate")
+def test_rate_of_noam(page, name):
+    def rule(alpha, d, t, w):
+        return alpha * d ** (-1 / 2) * min(t ** (-1 / 2), t * w ** (-3 / 2))
+
+    assert is_printed(page, name)
+    a = Noam([parameter([1.0])], lr=0.3, warmup=7, d_model=64)
+    rates = [a.get_lr({"step": t}, a.param_groups[0]) for t in range(1, 40)]
+    assert rates == pytest.approx([rule(0.3, 64, t, 7) for t in range(1, 40)], rel=1e-14)
+
+
 @prints("adam_warmup_cosine_decay", "rate")
 def test_warm_up_and_cosine(page, name):
     def rule(alpha, t, w, p_t):
@@ -353,6 +370,317 @@ def test_the_floor_is_met_where_the_page_says():
     a = AdamWarmupCosineDecay([parameter([1.0])], lr=1.0, total_steps=10_000)
     rates = [a.get_lr({"step": t}, a.param_groups[0]) for t in (7951, 7953)]
     assert rates[0] > 0.1 == rates[1]
+
+
+# radam
+
+
+def check_rectified_step(page: str, name: str, rule: Callable, **settings: object) -> None:
+    """Take 12 steps with a short memory and hold each against the rule, which is handed what the page names."""
+    assert is_printed(page, name)
+    param, gradients = random_parameter(5), random_gradients(12, 5)
+    a = RAdam([param], lr=0.1, betas=(0.9, 0.99), **settings)
+    for t, gradient in enumerate(gradients, start=1):
+        theta = param.detach().numpy().copy()
+        feed(a, param, [gradient])
+        m, v = a.state[param]["exp_avg"].numpy(), a.state[param]["exp_avg_sq"].numpy()
+        expected = rule(theta, t, m, v, formulas.average_length(0.99, t), formulas.rectification(0.99, t))
+        if expected is not None:
+            close(param, expected)
+
+
+@pytest.mark.parametrize("optimized", [False, True])
+@prints("radam", "step")
+def test_rectified_step_as_the_page_opens_with_it(page, name, optimized):
+    def rule(theta, t, m, v, rho, r):
+        m_hat, v_hat = m / (1 - 0.9**t), v / (1 - 0.99**t)
+        return theta - 0.1 * (r * m_hat / np.sqrt(v_hat) if rho > 5 else m_hat)
+
+    check_rectified_step(page, name, rule, eps=0.0, optimized_update=optimized)
+
+
+@prints("radam", "optimized step")
+def test_rectified_step_in_the_optimized_order(page, name):
+    def rule(theta, t, m, v, rho, r):
+        return theta - 0.1 * r * math.sqrt(1 - 0.99**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 0.01) if rho > 5 else None
+
+    check_rectified_step(page, name, rule, eps=0.01)
+
+
+@prints("radam", "other step")
+def test_rectified_step_in_the_other_order(page, name):
+    def rule(theta, t, m, v, rho, r):
+        m_hat, v_hat = m / (1 - 0.9**t), v / (1 - 0.99**t)
+        return theta - 0.1 * r * m_hat / (np.sqrt(v_hat) + 0.01) if rho > 5 else None
+
+    check_rectified_step(page, name, rule, eps=0.01, optimized_update=False)
+
+
+@prints("radam", "step without a divisor")
+def test_step_without_a_divisor(page, name):
+    def rule(theta, t, m, v, rho, r):
+        return theta - 0.1 * m / (1 - 0.9**t) if rho <= 5 else None
+
+    check_rectified_step(page, name, rule)
+
+
+@prints("radam", "length")
+def test_length_of_the_average(page, name):
+    def rule(beta2, t):
+        rho_inf = 2 / (1 - beta2) - 1
+        return rho_inf - 2 * t * beta2**t / (1 - beta2**t)
+
+    assert is_printed(page, name)
+    for beta2 in (0.0, 0.5, 0.9, 0.999):
+        for t in (1, 2, 5, 100, 10_000):
+            assert radam.average_length(beta2, t) == pytest.approx(rule(beta2, t), rel=1e-12)
+
+
+@prints("radam", "mean age")
+def test_the_two_means_have_values_of_the_same_age(page, name):
+    def rule(beta2, t):
+        weights = [beta2**j for j in range(t)]
+        return sum(j * weight for j, weight in enumerate(weights)) / sum(weights)
+
+    def other_side(beta2, t):
+        return beta2 / (1 - beta2) - t * beta2**t / (1 - beta2**t)
+
+    assert is_printed(page, name)
+    for beta2 in (0.5, 0.9, 0.999):
+        for t in (1, 2, 5, 100):
+            age = (radam.average_length(beta2, t) - 1) / 2
+            assert age == pytest.approx(rule(beta2, t), abs=1e-9) == pytest.approx(other_side(beta2, t), abs=1e-9)
+
+
+def moment_of_the_reciprocal(power: float, rho: float, sigma: float) -> float:
+    """E[(1 / v)^power], where v is the mean of rho squared draws from a normal distribution: a quotient of gammas."""
+    scale = (rho / 2 / sigma**2) ** power
+    return scale * math.exp(math.lgamma(rho / 2 - power) - math.lgamma(rho / 2))
+
+
+@prints("radam", "chi-squared")
+def test_mean_and_variance_of_the_reciprocal(page, name):
+    def rule(rho, sigma):
+        return rho / ((rho - 2) * sigma**2), 2 * rho**2 / ((rho - 2) ** 2 * (rho - 4) * sigma**4)
+
+    assert is_printed(page, name)
+    for rho in (4.5, 6.0, 30.0):
+        mean, square = (moment_of_the_reciprocal(power, rho, 0.7) for power in (1, 2))
+        assert rule(rho, 0.7) == pytest.approx((mean, square - mean**2), rel=1e-9)
+
+
+@prints("radam", "variance")
+def test_variance_of_the_root_to_first_order(page, name):
+    def rule(rho, sigma):
+        return rho / (2 * (rho - 2) * (rho - 4) * sigma**2)
+
+    assert is_printed(page, name)
+    for rho in (5.0, 6.0, 30.0):
+        mean, square = (moment_of_the_reciprocal(power, rho, 0.7) for power in (1, 2))
+        assert rule(rho, 0.7) == pytest.approx((square - mean**2) / (4 * mean), rel=1e-9)
+        assert radam.variance(rho) == pytest.approx(rule(rho, 1.0), rel=1e-14)
+
+
+@prints("radam", "rectification")
+def test_rectification(page, name):
+    def rule(rho_t, rho_inf):
+        return math.sqrt((rho_t - 4) * (rho_t - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho_t))
+
+    assert is_printed(page, name)
+    for t in (6, 7, 100, 5000):
+        expected = rule(formulas.average_length(0.999, t), 1999.0)
+        assert radam.rectification(0.999, t) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_first_order_is_as_far_off_as_the_page_says():
+    def excess(rho):
+        true = moment_of_the_reciprocal(1, rho, 1.0) - moment_of_the_reciprocal(0.5, rho, 1.0) ** 2
+        return radam.variance(rho) / true
+
+    assert excess(5.0) == pytest.approx(3.3, abs=0.05)
+    assert excess(10.0) == pytest.approx(1.4, abs=0.05)
+    assert excess(4.001) > 1000
+
+
+def test_the_share_of_a_step_is_what_the_page_of_radam_says():
+    shares = [radam.rectification(0.999, t) for t in range(1, 2738)]
+    assert [round(radam.average_length(0.999, t), 3) for t in (5, 10**6)] == [4.996, 1999.0]
+    assert shares[:5] == [0.0] * 5
+    assert shares[5] == pytest.approx(0.026, abs=5e-4)
+    assert shares[554] < 0.5 <= shares[555]
+    assert shares[2735] < 0.9 <= shares[2736]
+
+
+# ada_belief
+
+
+def check_ada_belief_step(page: str, name: str) -> None:
+    def rule(theta, alpha, r_t, m_hat, s, beta2, t, eps):
+        s_hat = (s + eps) / (1 - beta2**t)
+        return theta - alpha * r_t * m_hat / (np.sqrt(s_hat) + eps)
+
+    assert is_printed(page, name)
+    for rectify in (False, True):
+        param, gradients = random_parameter(5), random_gradients(12, 5)
+        a, m, s = AdaBelief([param], lr=0.1, eps=0.01, rectify=rectify), np.zeros(5), np.zeros(5)
+        for t, gradient in enumerate(gradients, start=1):
+            theta, g = param.detach().numpy().copy(), gradient.numpy()
+            m = 0.9 * m + 0.1 * g
+            s = 0.999 * s + 0.001 * (g - m) ** 2
+            feed(a, param, [gradient])
+            r_t = formulas.rectification(0.999, t) if rectify else 1.0
+            if r_t:
+                close(param, rule(theta, 0.1, r_t, m / (1 - 0.9**t), s, 0.999, t, 0.01))
+
+
+@prints("ada_belief", "step")
+def test_adabelief_as_the_page_opens_with_it(page, name):
+    check_ada_belief_step(page, name)
+
+
+@prints("ada_belief", "update")
+def test_adabelief_as_the_update_has_it(page, name):
+    check_ada_belief_step(page, name)
+
+
+@prints("ada_belief", "forecast")
+def test_forecast(page, name):
+    def rule(beta1, m, g):
+        return beta1 * m + (1 - beta1) * g
+
+    assert is_printed(page, name)
+    param, m = random_parameter(5), np.zeros(5)
+    a = AdaBelief([param], betas=(0.8, 0.99))
+    for gradient in random_gradients(8, 5):
+        m = rule(0.8, m, gradient.numpy())
+        feed(a, param, [gradient])
+        close(a.state[param]["exp_avg"], m)
+
+
+@prints("ada_belief", "surprise")
+def test_surprise(page, name):
+    def rule(beta2, s, g, m):
+        return beta2 * s + (1 - beta2) * (g - m) ** 2
+
+    assert is_printed(page, name)
+    param, s = random_parameter(5), np.zeros(5)
+    a = AdaBelief([param], betas=(0.8, 0.99), eps=0.5)
+    for gradient in random_gradients(8, 5):
+        feed(a, param, [gradient])
+        s = rule(0.99, s, gradient.numpy(), a.state[param]["exp_avg"].numpy())
+        close(a.state[param]["exp_avg_var"], s)
+
+
+@prints("ada_belief", "old and new forecast")
+def test_surprise_of_the_new_forecast_is_a_share_of_that_of_the_old_one(page, name):
+    def rule(beta1, g, m_before):
+        return beta1 * (g - m_before)
+
+    assert is_printed(page, name)
+    param = random_parameter(5)
+    a, m = AdaBelief([param], betas=(0.8, 0.99)), torch.zeros(5, dtype=torch.float64)
+    for gradient in random_gradients(8, 5):
+        feed(a, param, [gradient])
+        close(gradient - a.state[param]["exp_avg"], rule(0.8, gradient.numpy(), m.numpy()), rtol=1e-9)
+        m = a.state[param]["exp_avg"].clone()
+
+
+# sophia
+
+
+def check_curvature(page: str, name: str) -> None:
+    def rule(h, beta2, b, gradient):
+        h_hat = b * gradient * gradient
+        return beta2 * h + (1 - beta2) * h_hat
+
+    assert is_printed(page, name)
+    param, h = random_parameter(5), np.zeros(5)
+    a = Sophia([param], betas=(0.9, 0.8))
+    for gradient in random_gradients(8, 5):
+        param.grad = gradient.clone()
+        a.update_hessian(37)
+        h = rule(h, 0.8, 37, gradient.numpy())
+        close(a.state[param]["hessian"], h)
+
+
+@prints("sophia", "estimate")
+def test_estimate_of_the_curvature(page, name):
+    check_curvature(page, name)
+
+
+@prints("sophia", "mean curvature")
+def test_mean_curvature(page, name):
+    check_curvature(page, name)
+
+
+@prints("sophia", "mean gradient")
+def test_mean_gradient_of_sophia(page, name):
+    def rule(beta1, m, g):
+        return beta1 * m + (1 - beta1) * g
+
+    assert is_printed(page, name)
+    param, m = random_parameter(5), np.zeros(5)
+    a = SophiaOfEveryStep([param], betas=(0.8, 0.99))
+    for gradient in random_gradients(8, 5):
+        m = rule(0.8, m, gradient.numpy())
+        feed(a, param, [gradient])
+        close(a.state[param]["exp_avg"], m)
+
+
+def check_sophia_step(page: str, name: str) -> None:
+    def clip(z):
+        return np.maximum(-1, np.minimum(z, 1))
+
+    def rule(theta, alpha, m, rho, h, eps):
+        return theta - alpha * clip(m / (rho * h + eps))
+
+    assert is_printed(page, name)
+    param, clipped = random_parameter(50), set()
+    a = Sophia([param], lr=0.1, eps=0.01, rho=0.5)
+    for gradient in random_gradients(12, 50):
+        param.grad = gradient.flip(0)
+        a.update_hessian(3)
+        theta = param.detach().numpy().copy()
+        feed(a, param, [gradient])
+        m, h = a.state[param]["exp_avg"].numpy(), a.state[param]["hessian"].numpy()
+        close(param, rule(theta, 0.1, m, 0.5, h, 0.01))
+        clipped |= set(np.abs(m) > 0.5 * h + 0.01)
+    assert clipped == {True, False}
+
+
+@prints("sophia", "step")
+def test_sophia_as_the_page_opens_with_it(page, name):
+    check_sophia_step(page, name)
+    check_curvature(page, name)
+
+
+@prints("sophia", "update")
+def test_sophia_as_the_update_has_it(page, name):
+    check_sophia_step(page, name)
+
+
+@prints("sophia", "clip")
+def test_clip(page, name):
+    check_sophia_step(page, name)
+
+
+@prints("sophia", "loss of drawn labels")
+def test_loss_of_drawn_labels(page, name):
+    """The lines on the page draw labels as often as the softmax says, and take the mean over them."""
+
+    def rule(logits, labels):
+        return np.mean([np.log(np.exp(f).sum()) - f[y] for f, y in zip(logits, labels, strict=True)])
+
+    assert is_printed(page, name)
+    torch.manual_seed(0)
+    logits = torch.tensor([[0.0, 1.0, -1.0]], dtype=torch.float64).expand(20_000, 3)
+    names = {"logits": logits, "torch": torch, "cross_entropy": nn.functional.cross_entropy}
+    (draw,) = re.findall(r"(?m)^ +labels = .+$", code_on_the_page("sophia", "import torch"))
+    exec(draw.strip(), names)
+    often = torch.bincount(names["labels"], minlength=3) / 20_000
+    torch.testing.assert_close(often.double(), logits[0].softmax(-1), rtol=0, atol=0.02)
+    loss = nn.functional.cross_entropy(logits, names["labels"])
+    assert loss.item() == pytest.approx(rule(logits.numpy(), names["labels"].numpy()), rel=1e-12)
 
 
 # adam_fp16

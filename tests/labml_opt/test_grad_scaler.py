@@ -10,7 +10,16 @@ import weakref
 
 import pytest
 import torch
-from stepping import EVERY_OPTIMIZER, HALVES, PAPER_FORM, WITH_MASTERS, half_loss, parameter, random_parameter
+from stepping import (
+    EVERY_OPTIMIZER,
+    HALVES,
+    PAPER_FORM,
+    WITH_MASTERS,
+    RAdamFP16,
+    half_loss,
+    parameter,
+    random_parameter,
+)
 from torch import nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
@@ -290,6 +299,62 @@ def test_growth_follows_torchs():
             scaler.update()
             scales.setdefault(type(scaler).__name__, []).append(scaler.get_scale())
     assert scales["GradScalerFP16"] == scales["GradScaler"]
+
+
+@pytest.mark.parametrize("in_step", [False, True])
+def test_steps_keep_their_size_while_the_scale_grows_each_time(in_step):
+    # RAdam without memory is gradient descent in its first steps: a step is the rate times the gradient.
+    param = parameter([8.0], torch.float16)
+    optimizer = RAdamFP16([param], lr=1.0, betas=(0.0, 0.999), unscale_in_step=in_step)
+    scaler = GradScalerFP16("cpu", init_scale=4.0, growth_interval=1)
+    values, scales = [], []
+    for _ in range(3):
+        optimizer.zero_grad()
+        scaler.scale(param.float().sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        values.append(param.item()), scales.append(scaler.get_scale())
+    assert values == [7.0, 6.0, 5.0]
+    assert scales == [8.0, 16.0, 32.0]
+
+
+def test_a_state_of_the_scaler_loaded_before_the_first_loss_is_all_there():
+    before = GradScalerFP16("cpu", init_scale=32.0, growth_factor=4.0, backoff_factor=0.25, growth_interval=3)
+    param = parameter([1.0], torch.float16)
+    optimizer = AdamFP16([param])
+    for _ in range(2):
+        give(param, 1.0, scaler=before)
+        before.step(optimizer)
+        before.update()
+    saved = before.state_dict()
+    assert saved["_growth_tracker"] == 2
+    after = GradScalerFP16("cpu")
+    after.load_state_dict(saved)
+    assert after.state_dict() == saved
+    give(param, 1.0, scaler=after)
+    after.step(optimizer)
+    after.update()
+    assert after.get_scale() == 128.0
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_scheduler_of_torch_that_waits_for_a_step_that_was_taken_is_not_warned_of(waits):
+    param = half()
+    optimizer, scaler = AdamFP16([param]), GradScalerFP16("cpu", init_scale=8.0)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for slope in (INF, 1.0):
+            give(param, slope, scaler=scaler)
+            before = scaler.get_scale()
+            scaler.step(optimizer)
+            scaler.update()
+            if scaler.get_scale() >= before or not waits:
+                schedule.step()
+            optimizer.zero_grad()
+    of_the_order = [w for w in said if "before `optimizer.step()`" in str(w.message)]
+    assert len(of_the_order) == (0 if waits else 1)
+    assert schedule.last_epoch == (1 if waits else 2)
 
 
 # The floor of the scale

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from stepping import HALVES, feed, random_gradients, random_parameter
+from torch import Tensor
 from torch.nn import Linear, Parameter
 
 from labml_opt import AdamFP16, GradScalerFP16
@@ -21,19 +25,91 @@ def code_blocks(path: Path) -> str:
     return "\n".join(re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S))
 
 
-@pytest.mark.parametrize("guide", ["half_precision.md", "resume.md"])
+def run(guide: str) -> dict[str, Any]:
+    code = code_blocks(GUIDES / guide)
+    assert code
+    names: dict[str, Any] = {}
+    exec(compile(code, guide, "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("guide", ["half_precision.md", "resume.md", "ancestor.md"])
 def test_the_code_of_a_guide_runs_from_top_to_bottom(
     guide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code = code_blocks(GUIDES / guide)
-    assert code
-    exec(compile(code, guide, "exec"), {})
+    run(guide)
 
 
-@pytest.mark.parametrize("guide", ["half_precision", "resume"])
+# Lightning may speak of itself: of workers that the guide doesn't use, of what it will drop one day.
+@pytest.mark.filterwarnings("ignore:::pytorch_lightning")
+@pytest.mark.usefixtures("trainers")
+def test_the_code_of_the_guide_on_trainers_runs_from_top_to_bottom() -> None:
+    run("trainers.md")
+
+
+GUIDES_WITH_CODE = ["half_precision", "resume", "trainers", "distributed", "your_own_optimizer", "ancestor"]
+
+
+@pytest.mark.parametrize("guide", GUIDES_WITH_CODE)
 def test_both_languages_of_a_guide_show_the_same_code(guide: str) -> None:
     assert code_blocks(GUIDES / f"{guide}.md") == code_blocks(GUIDES / f"{guide}.ja.md")
+
+
+@pytest.fixture(scope="module")
+def lion() -> dict[str, Any]:
+    return run("your_own_optimizer.md")
+
+
+def lions_formula(theta: Tensor, gradients: Iterable[Tensor], lr: float, decay: float) -> Tensor:
+    """Algorithm 2 of the paper, in its own words: interpolate, step by the sign, then track the gradient."""
+    m = torch.zeros_like(theta)
+    for g in gradients:
+        c = 0.9 * m + 0.1 * g
+        theta = theta - lr * (torch.where(c > 0, 1.0, -1.0) + decay * theta)
+        m = 0.99 * m + 0.01 * g
+    return theta
+
+
+def test_the_twenty_lines_are_twenty(lion: dict[str, Any]) -> None:
+    block = re.search(r"^class Lion.*?^```", (GUIDES / "your_own_optimizer.md").read_text(), re.M | re.S)
+    assert block is not None
+    assert len([line for line in block[0].splitlines()[:-1] if line]) <= 20
+
+
+def test_the_optimizer_of_the_guide_takes_the_steps_of_the_paper(lion: dict[str, Any]) -> None:
+    param = random_parameter(20)
+    gradients = random_gradients(100, 20)
+    expected = lions_formula(param.detach().clone(), gradients, 1e-2, 0.1)
+    feed(lion["Lion"]([param], lr=1e-2, weight_decay=0.1), param, gradients)
+    torch.testing.assert_close(param.detach(), expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("capturable", [False, True])
+def test_its_half_precision_form_takes_them_too_and_loses_none(
+    lion: dict[str, Any], dtype: torch.dtype, capturable: bool
+) -> None:
+    param = random_parameter(20, dtype=dtype)
+    gradients = random_gradients(100, 20, dtype=dtype)
+    expected = lions_formula(param.detach().double(), [g.double() for g in gradients], 1e-5, 0.1)
+    optimizer = lion["LionFP16"]([param], lr=1e-5, weight_decay=0.1, capturable=capturable)
+    feed(optimizer, param, gradients)
+    (master,) = optimizer.master_params()
+    torch.testing.assert_close(master.double(), expected, rtol=0, atol=1e-5)  # 100 roundings of FP32
+    assert torch.equal(param.detach(), master.to(dtype))
+
+
+def test_its_schedule_waits_while_the_scaler_skips_a_step(lion: dict[str, Any]) -> None:
+    param = Parameter(torch.ones(1, dtype=torch.float16))
+    optimizer, scaler = lion["LionWarmup"]([param], lr=1e-2), GradScalerFP16("cpu", 8.0)
+    for gradient, rate, value in ((math.inf, 1e-4, 1.0), (1.0, 1e-4, 1 - 1e-4), (1.0, 2e-4, 1 - 3e-4)):
+        scaler.scale((param.float() * gradient).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        assert optimizer.get_last_lr() == [pytest.approx(rate)]
+        assert next(optimizer.master_params()).item() == pytest.approx(value, abs=1e-7)
 
 
 def scaled(dtype: torch.dtype = torch.float32) -> tuple[torch.amp.GradScaler, torch.optim.Optimizer]:

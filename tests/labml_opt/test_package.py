@@ -12,6 +12,7 @@ from stepping import parameter
 
 import labml_opt
 from labml_opt import (
+    AdaBelief,
     Adam,
     AdamFP16,
     AdamWarmup,
@@ -20,6 +21,9 @@ from labml_opt import (
     AMSGrad,
     GenericAdaptiveOptimizer,
     GradScalerFP16,
+    Noam,
+    RAdam,
+    Sophia,
     WeightDecay,
 )
 
@@ -29,7 +33,11 @@ PUBLIC = [
     "Adam",
     "AMSGrad",
     "AdamWarmup",
+    "Noam",
     "AdamWarmupCosineDecay",
+    "RAdam",
+    "AdaBelief",
+    "Sophia",
     "MasterWeights",
     "AdamFP16",
     "AdamWarmupCosineDecayFP16",
@@ -46,14 +54,32 @@ ADAM = [
 ]
 WARMUP = [*ADAM, ("amsgrad", False, True), ("warmup", 0, 7)]
 COSINE = [*WARMUP, ("total_steps", 1e10, 77)]
+RADAM = [(name, {"eps": 1e-8}.get(name, default), other) for name, default, other in ADAM]
 SIGNATURES = {
     Adam: ADAM,
     AMSGrad: [*ADAM, ("amsgrad", True, False)],
     AdamWarmup: WARMUP,
+    Noam: [*WARMUP, ("d_model", 512, 64)],
     AdamWarmupCosineDecay: COSINE,
+    RAdam: [*RADAM, ("amsgrad", False, True), ("degenerated_to_sgd", True, False)],
+    AdaBelief: [
+        *ADAM[:4],
+        ("amsgrad", False, True),
+        ("degenerate_to_sgd", True, False),
+        ("rectify", True, False),
+    ],
+    Sophia: [
+        ("lr", 1e-4, 0.5),
+        ("betas", (0.965, 0.99), (0.5, 0.6)),
+        ("eps", 1e-16, 0.25),
+        ("rho", 0.04, 0.5),
+        ("weight_decay", WeightDecay(), WeightDecay(0.125)),
+    ],
     AdamFP16: ADAM,
     AdamWarmupCosineDecayFP16: COSINE,
 }
+IN_THE_GROUP = {"degenerate_to_sgd": "degenerated_to_sgd"}
+"""AdaBelief's name for what RAdam, and so every group, calls otherwise."""
 OPTIONS = ["maximize", "capturable", "unscale_in_step"]
 
 
@@ -92,6 +118,7 @@ def test_each_argument_arrives_where_it_belongs_and_nowhere_else(cls, number, ho
         given = cls([parameter([1.0])], *(default for _, default, _ in arguments[:number]), value)
     expected = {key: default for key, default, _ in arguments} | {name: value}
     expected |= expected["weight_decay"].defaults() | dict.fromkeys(OPTIONS, False)
+    expected = {IN_THE_GROUP.get(key, key): value for key, value in expected.items()}
     assert {key: given.param_groups[0][key] for key in expected} == expected
 
 
@@ -131,7 +158,19 @@ def test_importing_the_package_brings_neither_the_engine_nor_a_plotting_library(
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules")
 @pytest.mark.parametrize(
-    "page", ["optimizer", "adam", "amsgrad", "adam_warmup", "adam_warmup_cosine_decay", "adam_fp16"]
+    "page",
+    [
+        "optimizer",
+        "adam",
+        "amsgrad",
+        "adam_warmup",
+        "noam",
+        "adam_warmup_cosine_decay",
+        "radam",
+        "ada_belief",
+        "sophia",
+        "adam_fp16",
+    ],
 )
 def test_running_a_module_draws_the_figures_of_its_page(page, monkeypatch):
     drawn = []

@@ -1,19 +1,24 @@
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
-from stepping import EVERY_OPTIMIZER, HALVES, WITH_MASTERS, feed, parameter, random_gradients, random_parameter
+from optimizer_infos import INFOS
+from stepping import HALVES, feed, parameter, random_gradients, random_parameter
+from test_guides import GUIDES
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from labml_opt import AdamFP16
 
 
-def trained(dtype: torch.dtype = torch.float16, name: str = "AdamFP16") -> tuple[nn.Linear, torch.optim.Optimizer]:
+def trained(
+    dtype: torch.dtype = torch.float16, make: Callable[..., torch.optim.Optimizer] = AdamFP16
+) -> tuple[nn.Linear, torch.optim.Optimizer]:
     """A layer that has taken some steps, so that its masters lie between the numbers of its dtype."""
     torch.manual_seed(0)
     model = nn.Linear(8, 8, bias=False).to(dtype)
-    optimizer = EVERY_OPTIMIZER[name](model.parameters(), lr=1e-4)
+    optimizer = make(model.parameters(), lr=1e-4)
     for gradient in random_gradients(5, 8, 8, dtype=dtype):
         feed(optimizer, model.weight, [gradient])
     return model, optimizer
@@ -98,12 +103,24 @@ def test_the_next_step_starts_from_weights_changed(change, dtype, capturable):
     assert torch.equal(model.weight.detach(), changed)
 
 
-@pytest.mark.parametrize("name", WITH_MASTERS)
-def test_every_optimizer_with_masters_notices(name):
-    model, optimizer = trained(name=name)
-    by_copy(model)
+@pytest.mark.filterwarnings("ignore:.*master copy", "ignore:.*Hessian is still 0")
+@pytest.mark.parametrize("info", INFOS, ids=lambda info: info.name)
+@pytest.mark.parametrize("change", IDIOMS, ids=lambda idiom: idiom.__name__)
+def test_in_half_precision_every_class_goes_on_from_weights_changed(change, info):
+    model, optimizer = trained(make=info.optim_cls)
+    change(model)
+    changed = model.weight.detach().clone()
     one_small_step(model, optimizer)
-    assert (model.weight == 5.0).all()
+    assert torch.equal(model.weight.detach(), changed)
+
+
+def test_parameters_that_were_put_in_the_place_of_others_are_not_the_optimizers_and_the_guide_says_so():
+    model, optimizer = trained()
+    old = model.weight
+    model.load_state_dict(nn.Linear(8, 8, bias=False).half().state_dict(), assign=True)
+    assert model.weight is not old
+    assert optimizer.param_groups[0]["params"] == [old]
+    assert "`model.load_state_dict(..., assign=True)` makes new parameters" in (GUIDES / "resume.md").read_text("utf-8")
 
 
 def test_a_weight_filled_with_five_stays_near_five():
