@@ -45,11 +45,12 @@ changes.
   and the step is $\alpha$. AdaBelief isn't surprised, and its step is longer.
 * **A narrow valley**: the gradient across it is large and changes its sign at each step. The mean is near 0,
   both divisors are large, and both steps are short.
-* **Flat**: a small gradient that hardly changes. Both take a long step.
+* **Flat, and steady**: a small gradient, the same at each step. The size of the gradient cancels in both, so the
+  steps are those of the steep case: long ones, where plain gradient descent would creep.
 
-So the two differ where the gradient is large beside its own changes. Where noise is larger than the mean, as it
-is for most weights of a network trained on small batches, $(g_t - m_t)^2$ is about $g_t^2$, and AdaBelief is
-Adam.
+So the two differ where the gradient is large beside its own changes. Where noise is much
+larger than the mean, as with small batches, $(g_t - m_t)^2$ is nearly $g_t^2$, and AdaBelief does what Adam does:
+in noise alone the surprise is 0.85 of the square on average, and the step 8% longer.
 
 ## No bound but epsilon
 

@@ -71,7 +71,7 @@ from typing import Any
 
 import torch
 
-# Without labml there is nothing that could be done here, and a reader of the message wants to know what to do.
+# Python's own message would name a module. This one names the command that helps.
 try:
     from labml.configs import BaseConfigs, calculate, meta_config
 except ModuleNotFoundError as error:
@@ -95,7 +95,7 @@ class OptimizerConfigs(BaseConfigs):  # type: ignore[misc]
 
     Where the value is `None` each optimizer has its own, the default of its class. One value for all would be
     wrong for some: $\epsilon = 10^{-8}$ is what Adam's paper says, and [AdaBelief](ada_belief.md), where it
-    stands under a root, would no longer see gradients under $10^{-4}$.
+    stands under a root, would no longer see surprises under $10^{-4}$.
     """
 
     # The optimizer, by name, and once it has been read, the optimizer itself.
@@ -104,7 +104,7 @@ class OptimizerConfigs(BaseConfigs):  # type: ignore[misc]
     # What it trains: parameters, or groups of them. It has to be set; there is no default for it.
     parameters: Iterable[Any]
 
-    # $\alpha$. The default is one for SGD; Adam and those after it rarely want more than $10^{-3}$.
+    # $\alpha$. The default is one for SGD. Most of the others want a few thousandths or less, Noam 1.
     learning_rate: float = 0.01
 
     # $(\beta_1, \beta_2)$ and $\epsilon$.

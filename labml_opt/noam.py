@@ -32,10 +32,12 @@ up to infinity, so that any distance can be walked, while a single step gets as 
 noise of the mini-batches with it. The two meet at $t = w$, and there is the top, $\alpha / \sqrt{d\, w}$:
 $7.0 \times 10^{-4}$ with the paper's 512 and 4000.
 
-For $d^{-1/2}$ the paper gives no reason, but there is one. A step of Adam moves every weight by about the rate,
-and a value behind a layer is a sum over $d$ weights. With random signs, $d$ small changes add up to about
-$\sqrt d$ of them: divided by that, a step changes what a layer says by as much in a wide model as in a narrow
-one.
+For $d^{-1/2}$ the paper gives no reason; here is one. A step of Adam moves every weight by about the rate, and a
+value behind a layer is a sum over $d$ weights. For an input that the step hasn't seen, the signs of the $d$
+changes are random, and they add up to about $\sqrt d$ of them: divided by that, a step changes what a layer says
+by as much in a wide model as in a narrow one. For the very inputs that made the step the signs agree, and the sum
+grows like $d$. So [a later theory](https://arxiv.org/abs/2203.03466) gives the layers inside a rate that falls
+like $1 / d$.
 
 The name isn't in the paper, either. The authors' own library, Tensor2Tensor, called the schedule `noam`.
 """
@@ -119,9 +121,9 @@ class Noam(AdamWarmup):
         # A group without a warm-up has only the decay, which starts at the top: $w = 0$ would ask for
         # $0^{-3/2}$.
         #
-        # `LambdaLR` with this formula, counting from 0, gives the same rates, and as with every schedule here
-        # weight decay follows them. With $\alpha = 1$ and a decoupled decay of 0.01 a step takes at most 7
-        # millionths of a weight away.
+        # `LambdaLR` gives the same rates for this formula, with $t$ one more than its own count, which begins at
+        # 0. As with every schedule here weight decay follows them. With the paper's settings and a decoupled decay
+        # of 0.01 a step takes at most 7 millionths of a weight away.
         factor = t**-0.5 if not warmup else at_most(t * warmup**-1.5, t**-0.5)
         return group["lr"] * (group["d_model"] ** -0.5 * factor)  # type: ignore[no-any-return]
 

@@ -113,10 +113,11 @@ def rectification(beta2: float, t: int | Tensor) -> Any:
     # $\mathrm{Var}(\rho_t)$ is $\mathrm{Var}(\rho_\infty)$, and $\sigma$ cancels.
     r = (variance(rho_inf) / variance(at_least(rho, 5))) ** 0.5
 
-    # **Why 5, if 4 is the limit?** Near 4 the first order is no good: there it says infinity, and at 5 still
-    # 3.3 times the true variance, 1.4 times at 10. An estimate that is too large errs on the safe side, towards
-    # shorter steps. With $\beta_2 = 0.999$ the first rectified step is the sixth, at 2.6% of Adam's; half of
-    # it is reached at $t = 556$, nine tenths at $t = 2737$.
+    # **Why 5, if 4 is the limit?** The paper begins behind 4, the code of its authors and `torch.optim.RAdam` at
+    # 5. Near 4 the first order is no good: there it says infinity, and at 5 still 3.3 times the true variance,
+    # 1.4 times at 10. An estimate that is too large errs on the safe side, towards shorter steps. With
+    # $\beta_2 = 0.999$ the first rectified step is the sixth, at 2.6% of Adam's; half of it is reached at
+    # $t = 556$, nine tenths at $t = 2737$.
     return where(rho > 5, r, 0.0)
 
 

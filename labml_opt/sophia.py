@@ -51,7 +51,9 @@ $$\hat L(\theta) = \frac{1}{B} \sum_{b=1}^{B} \ell\big(f(\theta, x_b),\, \hat y_
 and the labels $\hat y_b$ in it are *drawn from the model's own prediction*. The labels of the data won't do.
 For labels that the model draws, the mean of the squared gradient is a curvature: the diagonal of the
 Gauss-Newton matrix, that part of the Hessian that is never negative (Bartlett's identity). For the labels of
-the data it is only the size of the gradient, and where the model fits them well it is near 0 at any curvature.
+the data it is only the size of the gradient. Where the model gives the right answer a probability of
+$p = 0.99$, the curvature along that logit is $p\, (1 - p) = 0.0099$, and the square of the gradient is
+$(1 - p)^2 = 0.0001$: the better the model fits, the more of the curvature is missed.
 
 It needs no gradient for each example either. With labels of its own the model is right on average, so the
 gradient of every single prediction has the mean 0. In the square of their mean,
@@ -91,7 +93,7 @@ several machines, or over several backward passes, it counts the tokens of all.
 ## With a loss scaler
 
 A loss that was multiplied by $S$ has gradients that are $S$ times too large, and squares that are $S^2$ times
-too large: with $S = 2^{16}$ four billion times. No weight would ever move again. So hand the scaler over, and
+too large: with $S = 2^{16}$ four billion times. Steps would be shorter by as much. So hand the scaler over, and
 `update_hessian` unscales, and tells the scaler about an overflow:
 
 ```python
@@ -313,6 +315,7 @@ class Sophia(GenericAdaptiveOptimizer):
         # Where $\rho\, h_t$ is larger than $\lvert m_t \rvert$ this is a damped step of Newton's method.
         # Anywhere else, in flat directions, at saddle points or with an $h$ that has become wrong since the
         # last look, it is the sign of $m_t$, and a wrong curvature can do no more harm than a step of $\alpha$.
+        # The paper divides by the larger of $\rho\, h_t$ and $\epsilon$, the authors' code by their sum, as here.
         # $\rho$ says how many coordinates are clipped: if all of them are, the curvature is without effect and
         # $\rho$ is too small; if none is, steps are shorter than they need be.
         quotient = m / (h * group["rho"] + group["eps"])

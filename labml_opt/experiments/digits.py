@@ -30,7 +30,7 @@ python -m labml_opt.experiments.digits --optimizer RAdam --precision fp16
 
 Ctrl-C stops it after the step that it is at, and leaves a checkpoint. The same command with `--resume` goes on
 there, and ends with the same weights, bit for bit, as if it had never been stopped. After every epoch there is
-a checkpoint as well, for the case that nobody asks before the power goes.
+a checkpoint as well, because a power cut doesn't press Ctrl-C first.
 
 What was measured is in `log.jsonl` under `labml/logs` in that folder, as labml writes it.
 """
@@ -328,7 +328,7 @@ class CtrlC:
 
 
 def silence() -> contextlib.redirect_stdout[io.StringIO]:
-    """Keep labml from printing within a `with` block: it reports each thing it prepares, and misses a file."""
+    """Keep labml from printing within a `with` block: it reports each step and that it has no settings."""
     return contextlib.redirect_stdout(io.StringIO())
 
 
@@ -414,7 +414,7 @@ def reproducible() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
 
     # On a CPU torch hands convolutions to oneDNN, which on most of them has no fast way back through FP16: for
-    # this network torch's own code is five times as fast.
+    # this network torch's own code is several times as fast.
     torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     try:
         yield

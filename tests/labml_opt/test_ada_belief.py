@@ -4,7 +4,7 @@ import pytest
 import torch
 from stepping import feed, numbers, parameter, random_gradients, random_parameter
 
-from labml_opt import AdaBelief, MasterWeights, RAdam, WeightDecay
+from labml_opt import AdaBelief, Adam, MasterWeights, RAdam, WeightDecay
 
 THREE = [0.1, -0.2, 0.3]
 
@@ -87,6 +87,29 @@ def test_a_steady_gradient_takes_the_steps_that_the_page_says():
     walked = [0.0, *(-value for value in numbers(feed(optimizer, param, [0.1] * 1000)))]
     assert walked[100] - walked[99] == pytest.approx(1.1, abs=0.05)
     assert walked[1000] - walked[999] == pytest.approx(13, abs=0.1)
+
+
+def test_in_noise_alone_the_surprise_is_085_of_the_square_and_the_step_8_percent_longer_than_adams():
+    ours, adams = (parameter([0.0] * 2000) for _ in range(2))
+    a, b = AdaBelief([ours], rectify=False), Adam([adams])
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(1000):
+        ours.grad = adams.grad = torch.randn(2000, generator=generator, dtype=torch.float64)
+        before = ours.detach().clone(), adams.detach().clone()
+        a.step()
+        b.step()
+    ratio = a.state[ours]["exp_avg_var"].mean() / b.state[adams]["exp_avg_sq"].mean()
+    step, adams_step = ((param.detach() - old).norm() for param, old in zip((ours, adams), before, strict=True))
+    assert ratio.item() == pytest.approx(0.853, abs=0.002)
+    assert (step / adams_step).item() == pytest.approx(1.083, abs=0.003)
+
+
+def test_the_size_of_a_steady_gradient_cancels():
+    walked = []
+    for size in (1e-3, 1e3):
+        param = parameter([0.0])
+        walked.append(numbers(feed(AdaBelief([param], lr=1.0, rectify=False), param, [size] * 100))[-1])
+    assert walked[0] == pytest.approx(walked[1], rel=1e-6)
 
 
 def test_the_maximum_never_falls_and_is_kept_without_epsilon():

@@ -45,6 +45,22 @@ def test_the_rate_is_a_fifth_of_the_top_after_25_warm_ups():
     assert a.get_lr({"step": 1000}, a.defaults) == pytest.approx(a.get_lr({"step": 40}, a.defaults) / 5, rel=1e-14)
 
 
+def test_a_step_changes_the_answer_to_a_new_input_alike_at_any_width_and_that_to_its_own_by_the_root_of_it():
+    """What the page says of $d^{-1/2}$, for the first step of a layer of each width."""
+    generator = torch.Generator().manual_seed(0)
+    new, own = [], []
+    for d in (64, 1024):
+        layer = nn.Linear(d, d, bias=False)
+        x, slope, other = (torch.randn(rows, d, generator=generator) for rows in (1, 1, 2000))
+        nn.init.zeros_(layer.weight)
+        layer(x).backward(slope)
+        Noam(layer.parameters(), lr=1.0, d_model=d).step()
+        new.append(layer(other).std().item())
+        own.append(layer(x).abs().mean().item())
+    assert new == pytest.approx([1, 1], abs=0.1)
+    assert own[1] / own[0] == pytest.approx(math.sqrt(1024 / 64), rel=0.1)
+
+
 def test_the_parameter_moves_by_the_rate_of_the_step():
     param = parameter([0.0])
     values = numbers(feed(Noam([param], lr=1.0, warmup=3, d_model=16), param, [1.0] * 6))

@@ -153,6 +153,17 @@ def test_the_labels_of_the_data_would_give_no_curvature():
     assert (optimizer.state[weights]["hessian"] < 0.1 * exact).all()
 
 
+def test_of_an_answer_given_with_probability_099_its_own_label_shows_a_hundredth_of_the_curvature():
+    weights = nn.Parameter(torch.tensor([[math.log(99), 0.0]], dtype=torch.float64))
+    optimizer = Sophia([weights], betas=(0.9, 0.0))
+    x = torch.ones(1, 1, dtype=torch.float64)
+    nn.functional.cross_entropy(x @ weights, torch.tensor([0])).backward()
+    optimizer.update_hessian(1)
+    loss = torch.func.hessian(lambda w: nn.functional.cross_entropy(x @ w, torch.tensor([0])))
+    assert optimizer.state[weights]["hessian"][0, 0].item() == pytest.approx(0.0001, rel=1e-9)
+    assert loss(weights.detach())[0, 0, 0, 0].item() == pytest.approx(0.0099, rel=1e-9)
+
+
 # Before the first look
 
 
