@@ -356,6 +356,7 @@ def test_the_run_on_a_gpu_is_told_with_its_stamp_and_whether_it_is_one_of_an_ear
     page = made(*cells[1:])
     assert str(page.stamp) == "CPU, torch 2.10, Python 3.11, seed 0, 1 s"
     assert page.gpu is None
+    assert not page.gpu_stale
     stamp = {"device": "A GPU", "torch": "2.11", "python": "3.12", "seed": 1, "seconds": 2.0}
     for found, stale in (({"cells": "old"}, True), (sources(lesson(*cells), Path("toys")), False)):
         save(tmp_path / "lessons" / "lesson.cuda.ipynb", lesson(*cells, stamp=stamp | {"sources": found}))

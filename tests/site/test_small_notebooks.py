@@ -31,7 +31,9 @@ plugins:
   - mkdocs-jupyter: {include: ["*.ipynb"]}
 """
 HEAD = text(
-    "top", "# A walk\n\nSee [the step](../walk/descent.py#step), [home](../docs/index.md#walks), [on](older.ipynb)."
+    "top",
+    "# A walk\n\nSee [the step](../walk/descent.py#step), [home](../docs/index.md#walks), [on](older.ipynb), "
+    "[the map](../docs/map.txt).",
 )
 CELLS = (
     HEAD,
@@ -58,6 +60,7 @@ def small(tmp_path: Path) -> Path:
 def sources(folder: Path) -> Path:
     write(folder, "walk/descent.py", '"""Walk downhill."""\n\n\ndef step():\n    """Take a step."""\n')
     write(folder, "docs/index.md", "# Walks\n\nSee [the walk](lessons/lesson.ipynb#where-it-leads).\n")
+    write(folder, "docs/map.txt", "up and down\n")
     write(folder, "mkdocs.yml", CONFIG)
     save(folder / "lessons" / "lesson.ipynb", lesson(*CELLS))
     return folder
@@ -148,8 +151,8 @@ def test_a_run_on_a_gpu_is_told_and_one_of_an_earlier_version_is_called_that(sit
 def test_readers_download_the_notebook_in_their_language_knowing_where_package_and_pages_are(site):
     for folder, own in (("", "lesson.ipynb"), ("ja/", "lesson.ja.ipynb")):
         page = site.document(f"{folder}lessons/lesson/")
-        links = [link for link in page.all("a") if "download" in link]
-        assert len(links) == 2
+        links = [link for link in page.all("a") if "download" in link or link["href"].endswith("map.txt")]
+        assert len(links) == 3
         for link in links:
             way = (site.folder / folder / "lessons" / "lesson" / link["href"]).resolve()
             assert way.is_file()
@@ -157,6 +160,7 @@ def test_readers_download_the_notebook_in_their_language_knowing_where_package_a
         assert notebook["cells"][1]["source"] == 'SOURCE = "walks.whl"'
         assert f"]({ADDRESS}{folder}descent/#step)" in notebook["cells"][0]["source"]
         assert f"]({ADDRESS}{folder}#walks)" in notebook["cells"][0]["source"]
+        assert f"]({ADDRESS}map.txt)" in notebook["cells"][0]["source"]
         assert "](older.ipynb)" in notebook["cells"][0]["source"]
     assert "散歩" in downloaded(site, "lesson.ja.ipynb")["cells"][0]["source"]
     assert not (site.folder / "ja" / "lessons" / "download").exists()
