@@ -19,6 +19,7 @@ if sys.version_info < (3, 11):
 
 import hashlib
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -283,7 +284,7 @@ def site(*arguments: str) -> int:
 
 def site_dir(arguments: tuple[str, ...]) -> Path:
     """Return the folder that `mkdocs build` writes the site into."""
-    for argument, following in zip(arguments, (*arguments[1:], ""), strict=True):
+    for argument, following in itertools.pairwise((*arguments, "")):
         if argument in ("-d", "--site-dir"):
             return ROOT / following
         if argument.startswith("--site-dir="):
@@ -387,7 +388,7 @@ def main(arguments: list[str]) -> int:
             return 130
     if name not in ("", "help", "-h", "--help"):
         print(f"tasks: there is no command {name!r}; these are the commands:", file=sys.stderr)
-    lines = [f"  {key:<13} {(command.__doc__ or '').splitlines()[0]}" for key, command in COMMANDS.items()]
+    lines = [f"  {key:<14} {(command.__doc__ or '').splitlines()[0]}" for key, command in COMMANDS.items()]
     print("python tasks.py COMMAND [ARGUMENTS]\n" + "\n".join(lines), file=sys.stderr if name else sys.stdout)
     return 0 if name in ("", "help", "-h", "--help") else 2
 

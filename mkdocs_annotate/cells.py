@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from . import code, notebooks, origin
@@ -77,6 +78,7 @@ def annotate(
     return _Page(path, notebook, stamp, package, catalogue, context, outputs(converted)).made()
 
 
+@lru_cache(maxsize=16)  # every language, and every build while the site is served, reads the same outputs
 def outputs(converted: str) -> dict[str, list[str]]:
     """Find the outputs of each code cell, by its id, in the HTML that mkdocs-jupyter makes of a notebook."""
     from bs4 import BeautifulSoup  # nbconvert brings it

@@ -63,9 +63,14 @@ def house(tmp_path, monkeypatch):
         tasks.python_of(venv).parent.mkdir(parents=True)
         tasks.python_of(venv).touch()
 
+    def build_wheel(setup):
+        put(".cache/wheel/package.whl", "site/index.html", "elsewhere/index.html")
+        return tmp_path / ".cache/wheel/package.whl"
+
     monkeypatch.setattr(tasks, "ROOT", tmp_path)
     monkeypatch.setattr(tasks, "run", run)
     monkeypatch.setattr(tasks, "make_venv", make_venv)
+    monkeypatch.setattr(tasks, "build_wheel", build_wheel)
     monkeypatch.setattr(tasks, "has_pip", lambda venv: True)
     monkeypatch.setattr(tasks, "node_is_new_enough", lambda env: True)
     monkeypatch.setattr(tasks.shutil, "which", lambda name, path=None: name)

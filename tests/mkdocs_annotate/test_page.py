@@ -141,9 +141,10 @@ def test_every_module_of_the_package_becomes_a_page(katex: Katex) -> None:
     assert len(MODULES) >= 6
     for path in MODULES:
         page = taught(path, katex)
-        check(page, read_source(path))
+        source = read_source(path)
+        check(page, source)
         assert page.title != path.stem
-        assert page.symbols
+        assert page.symbols or "$$" not in source
         assert page.file == f"labml_opt/{path.name}"
 
 

@@ -49,7 +49,7 @@ def address(site):
         server.shutdown()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # its event loop must not outlive these tests: those of notebooks run another one
 def chromium():
     """A running Chromium; without one the tests that need it are not run, under CI that is a failure."""
     if not BROWSER:

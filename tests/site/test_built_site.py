@@ -124,7 +124,7 @@ def test_the_navigation_is_translated_and_complete(site):
         assert links[0] == links[1]
         assert len(links[0]) == len(site.pages(""))
         labels = [[label for label, _ in names[folder] if label] for folder in LANGUAGES]
-        assert len(labels[0]) == len(labels[1]) == 3
+        assert len(labels[0]) == len(labels[1]) == 4
         assert not set(labels[0]) & set(labels[1])
 
 
