@@ -84,7 +84,7 @@ def read(path: Path) -> Notebook:
     notebook.setdefault("metadata", {})
     seen: set[str] = set()
     for number, cell in enumerate(notebook["cells"], 1):
-        if not isinstance(cell, dict) or not {"cell_type", "source"} <= cell.keys():
+        if not isinstance(cell, dict) or "cell_type" not in cell or not _is_text(cell.get("source")):
             raise NotebookError(path, _line(text, number), f"cell {number} is no cell: it has no type or no source.")
         name = cell.get("id")
         if not name or name in seen:
@@ -92,9 +92,14 @@ def read(path: Path) -> Notebook:
             raise NotebookError(path, _line(text, number), f"{what}: give each cell an id of its own.")
         seen.add(name)
         for part, key in _texts(cell):
-            if isinstance(part[key], list) and all(isinstance(line, str) for line in part[key]):
+            if isinstance(part[key], list) and _is_text(part[key]):
                 part[key] = "".join(part[key])
     return notebook
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether a value is a text, or a list of its lines."""
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(line, str) for line in value))
 
 
 def _texts(cell: Cell) -> Iterator[tuple[dict[str, Any], str]]:

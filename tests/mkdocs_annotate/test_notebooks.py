@@ -75,6 +75,16 @@ def refusal(path: Path, call: Any = read) -> str:
         (b'{"cells": [], "nbformat": "4"}', 1, "its cells have no ids: save it in the format 4.5 or later."),
         (b'{"cells": [], "nbformat": 4, "nbformat_minor": 4}', 1, "its cells have no ids: save it in the format 4.5"),
         (b'{"cells": [1], "nbformat": 4, "nbformat_minor": 5}', 1, "cell 1 is no cell: it has no type or no source."),
+        (
+            b'{"cells": [{"cell_type": "code", "id": "a", "source": 5}], "nbformat": 4, "nbformat_minor": 5}',
+            1,
+            "cell 1 is no cell: it has no type or no source.",
+        ),
+        (
+            b'{"cells": [{"cell_type": "code", "id": "a", "source": [5]}], "nbformat": 4, "nbformat_minor": 5}',
+            1,
+            "cell 1 is no cell: it has no type or no source.",
+        ),
         ('{"cells": "é"}'.encode("latin-1"), 1, "the notebook can't be read (it is not UTF-8)."),
     ],
 )
