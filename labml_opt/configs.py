@@ -243,7 +243,8 @@ def build(c: OptimizerConfigs, cls: type[GenericAdaptiveOptimizer]) -> GenericAd
 
 def sgd(c: OptimizerConfigs) -> torch.optim.SGD:
     """Build SGD, with the momentum that is its own and the decay as a part of the gradient."""
-    return torch.optim.SGD(c.parameters, lr=c.learning_rate, momentum=c.momentum, weight_decay=c.weight_decay)
+    decay = c.weight_decay_obj.weight_decay
+    return torch.optim.SGD(c.parameters, lr=c.learning_rate, momentum=c.momentum, weight_decay=decay)
 
 
 def builder(cls: type[GenericAdaptiveOptimizer]) -> Callable[[OptimizerConfigs], GenericAdaptiveOptimizer]:

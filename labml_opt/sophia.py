@@ -190,6 +190,9 @@ class Sophia(GenericAdaptiveOptimizer):
           `step`. If you have called `unscale_` yourself, leave `scaler` out, and call `update` before the next
           backward pass
 
+        One scaler for several optimizers may change $S$ only when all of them have unscaled. Then call `unscale_`
+        for each, this method for each without `scaler`, and `update` once.
+
         Returns whether the gradients counted: `False` after an overflow, when nothing has changed (with
         `capturable` the answer is a tensor and stays on the device).
 

@@ -128,6 +128,10 @@ def test_a_decay_may_be_given_as_a_whole():
     assert (group["weight_decay"], group["absolute"]) == (0.25, True)
 
 
+def test_sgd_decays_by_a_decay_that_was_given_as_a_whole():
+    assert conf(weight_decay_obj=WeightDecay(0.25)).optimizer.param_groups[0]["weight_decay"] == 0.25
+
+
 def test_a_name_that_does_not_exist_is_an_error_that_lists_those_that_do():
     with pytest.raises(ValueError, match=r"there is no optimizer 'Adma'; the names are SGD, Adam, .*SophiaFP16"):
         _ = conf("Adma").optimizer

@@ -243,6 +243,19 @@ def test_a_look_after_unscale_takes_the_gradients_as_they_are():
     assert param.grad is None
 
 
+def test_two_optimizers_look_under_one_scaler_whose_scale_changes_after_both():
+    first, second = parameter([1.0], torch.float16), parameter([1.0], torch.float16)
+    pair = [SophiaFP16([param], betas=(0.9, 0.0)) for param in (first, second)]
+    scaler = GradScalerFP16("cpu", init_scale=64.0)
+    scaler.scale(first.float().sum() * math.inf + second.float().sum()).backward()
+    for optimizer in pair:
+        scaler.unscale_(optimizer)
+    assert [optimizer.update_hessian(3) for optimizer in pair] == [False, True]
+    scaler.update()
+    assert pair[1].state[second]["hessian"].item() == 3.0
+    assert scaler.get_scale() == 32.0
+
+
 def test_float16_gradients_are_refused_because_they_still_have_their_scale():
     param = parameter([1.0], torch.float16)
     optimizer = SophiaFP16([param])
