@@ -49,7 +49,7 @@ def address(site):
         server.shutdown()
 
 
-@pytest.fixture(scope="package")  # its event loop must not outlive these tests: those of notebooks run another one
+@pytest.fixture(scope="module")  # no longer: its event loop must not run while other tests run notebooks
 def chromium():
     """A running Chromium; without one the tests that need it are not run, under CI that is a failure."""
     if not BROWSER:
