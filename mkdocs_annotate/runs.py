@@ -95,7 +95,9 @@ def execute(
             raise failed(f'the cell "{running[-1]}" fails ({reason})') from None
         except CellTimeoutError:
             raise failed(f'the cell "{running[-1]}" takes longer than {PATIENCE} s') from None
-        except RuntimeError:  # nbclient's and jupyter_client's, whose texts say no more
+        except RuntimeError as error:  # nbclient's and jupyter_client's
+            if "died" not in str(error):
+                raise
             where = f'in the cell "{running[-1]}" (often for want of memory)' if len(running) > 1 else "as it began"
             raise failed(f"the kernel died {where}") from None
         finally:

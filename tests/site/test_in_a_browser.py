@@ -101,6 +101,7 @@ def test_a_compound_is_found_also_where_a_particle_splits_it(reader):
 def test_the_search_works_from_the_keyboard_alone(reader):
     page = reader.open("adam/")
     links = reader.search("warm-up")
+    links.first.wait_for()
     page.keyboard.press("ArrowDown")
     assert page.evaluate("document.activeElement.href") == links.first.evaluate("a => a.href")
     page.keyboard.press("ArrowDown")
