@@ -64,6 +64,7 @@ def small_run(tmp_path_factory):
         patch.setenv("WATCHED", str(top / "watched"))
         patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
         patch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # which torch.compile leaves behind in another test
+        patch.delenv("_", raising=False)  # as it is where no shell has started Jupyter
         for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
             patch.setenv(name, str(folders["jupyter"]))
         patch.setattr(runs.tempfile, "tempdir", str(folders["temporary"]))
