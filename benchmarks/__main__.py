@@ -152,7 +152,7 @@ def measure(scope: plan.Scope, minutes: float, out: Path, command: str, only: st
                 said.add(missing)
                 seconds = time.monotonic() - begun
                 print(f"[{number}/{len(todo)}, {seconds:.0f} s] {short(job)}: {outcome(record)}", flush=True)
-        complete = True
+        complete = not only
     except KeyboardInterrupt:
         print(f"\nstopped: {len(records)} of {len(todo)} were measured")
     finally:
@@ -208,7 +208,7 @@ def main(arguments: list[str]) -> int:
     whole = measure(scope, options.minutes, out, " ".join(["python3 tasks.py bench", *arguments]), options.only)
     report(whole)
     print(f"\n{out.resolve()}")
-    return 0 if whole["complete"] else 130
+    return 0 if whole["complete"] or options.only else 130
 
 
 def _threads() -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import gc
 
 import torch
 
-from benchmarks.contestants import Iterating
+from benchmarks.contestants import Iterating, values_of
 
 
 def held() -> int:
@@ -26,6 +26,7 @@ def held() -> int:
 
 def bytes_per_value(key: str, values: int, tensors: int, unscale: bool) -> dict[str, float]:
     """Return the bytes a value takes after a step, and between `unscale_` and the next step."""
+    values_of(values)  # what is copied from is made before the counting begins
     before = held()
     iterating = Iterating(key, values, tensors, unscale=unscale, clip=False)
     own = sum(tensor.nbytes for tensor in (*iterating.params, *iterating.grads))

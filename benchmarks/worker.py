@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks import agreement, memory
-from benchmarks.contestants import MissingError, knows, make, values_of
+from benchmarks.contestants import MissingError, knows, make
 from benchmarks.provenance import available_memory
 from benchmarks.timing import Spread, alternate
 
@@ -74,7 +74,6 @@ class Bench:
     def memory(self, job: Job) -> dict[str, Any]:
         """Count bytes."""
         self.kept = None
-        values_of(job["values"])  # made before the counting begins
         return memory.bytes_per_value(job["key"], job["values"], job["tensors"], job["unscale"])
 
     def agreement(self, job: Job) -> dict[str, Any]:
