@@ -41,7 +41,7 @@ class Scope:
 
 def identity(job: Job) -> str:
     """Return what makes a job the same as another: all but how long it may take."""
-    return json.dumps({key: value for key, value in job.items() if key not in ("least", "most", "seconds")})
+    return json.dumps({key: value for key, value in job.items() if key not in ("least", "most", "seconds", "warm_up")})
 
 
 def jobs(scope: Scope) -> list[Job]:
@@ -106,7 +106,7 @@ def _iterations(scope: Scope) -> Iterable[Job]:
 
 def _everybody(scope: Scope) -> Iterable[Job]:
     """Every contestant at every size, against torch's fused Adam in FP32 on as many values."""
-    pairs = {"least": 2, "most": 2} if scope.quick else {"least": 3, "most": LEAST_PAIRS, "seconds": 0.6}
+    pairs = {"least": 2, "most": 2} if scope.quick else {"least": 3, "most": LEAST_PAIRS, "seconds": 0.5, "warm_up": 1}
     for values, tensors, threads in itertools.product(scope.sizes, scope.tensors, scope.threads):
         for key in CONTESTANTS:
             shapes = COMPILED_BY_SHAPE.get(key.partition("/")[0])

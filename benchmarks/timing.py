@@ -92,16 +92,18 @@ def alternate(
     least: int = LEAST_PAIRS,
     most: int = LEAST_PAIRS,
     seconds: float = math.inf,
+    warm_up: int = WARM_UP,
     clock: Clock = time.perf_counter,
 ) -> Pairs:
     """Time A and B in pairs, first the one, then the other, and the other way round in every second pair.
 
     * `least` pairs are timed in any case, `most` at the most, and those between while `seconds` are not over
 
-    Both run a few times before, untimed: compilers compile, state is made, memory is touched.
+    Both run a few times before, untimed (`warm_up`, and once to see how long they take): compilers compile, state is
+    made, memory is touched.
     """
     for timed in (a, b):
-        burst(timed, WARM_UP, clock)
+        burst(timed, warm_up, clock)
     steps = [steps_in_a_burst(burst(timed, 1, clock)) for timed in (a, b)]
     pairs = Pairs([], [])
     begun = clock()

@@ -61,7 +61,8 @@ class Bench:
             self.kept = None
             self.kept = (name, make(job["a"], values, tensors))
         a, b = self.kept[1], make(job["b"], values, tensors)
-        pairs = alternate(a, b, least=job["least"], most=job["most"], seconds=job.get("seconds", 60.0))
+        how = {name: job[name] for name in ("least", "most", "seconds", "warm_up") if name in job}
+        pairs = alternate(a, b, **how)
         factor = job["factor"]
         ratio = Spread.of([factor * x / y for x, y in zip(pairs.a, pairs.b, strict=True)])
         return {
