@@ -28,8 +28,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from labml_opt import _hoist
-
 if TYPE_CHECKING:
     from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
 
@@ -350,6 +348,9 @@ def kernel_for(
 
 def compiled(rule_class: type[GenericAdaptiveOptimizer], settings: Group, check: bool) -> Update:
     """Return `update` below for one class and one set of settings, ready to be compiled at its first call."""
+    # The compiler's modules take a while to import, and only this path needs them.
+    from labml_opt import _hoist
+
     # The rule without parameters: nothing of an optimizer is held by its kernel.
     rule = rule_class.__new__(rule_class)
 

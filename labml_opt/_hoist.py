@@ -8,6 +8,7 @@ before the loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ class ToTheBit(TorchFunctionMode):
 
 def multiply_add(one: Tensor, other: Tensor, third: Tensor) -> Tensor:
     """Return `one * other + third`, rounded once where the processor can."""
-    result: Tensor = fma(one, other, third)  # type: ignore[operator]
+    result: Tensor = fma(one, other, third)
     return result
 
 
@@ -79,7 +80,11 @@ def add(tensor: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     return multiply_add(other, torch.full_like(tensor, alpha), tensor)
 
 
-ONE_ROUNDING = {torch.Tensor.lerp_: lerp_, torch.Tensor.addcmul_: addcmul_, torch.Tensor.add: add}
+ONE_ROUNDING: dict[Any, Callable[..., Tensor]] = {
+    torch.Tensor.lerp_: lerp_,
+    torch.Tensor.addcmul_: addcmul_,
+    torch.Tensor.add: add,
+}
 
 
 def dimensions(node: torch.fx.Node) -> int | None:
