@@ -389,13 +389,13 @@ def compare(
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     line = torch.linspace(-3, 3, PROBE, dtype=wide, device=device)
     param = line.sin().to(dtype)
-    group = {**group, "capturable": True}
+    group, counts_on_the_host = {**group, "capturable": True}, not group["capturable"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         state: State = {}
         weights = optimizer.weights_to_update(state, group, param)
         optimizer.init_state(state, group, weights)
-    if not group["capturable"]:
+    if counts_on_the_host:
         state["step"] = state["step"].double()
     there = {key: value.clone() for key, value in state.items()}
     loop, own = param.clone(), param.clone()

@@ -1,8 +1,8 @@
 """
 The fast path: the same numbers as the loop, the same state, and the loop wherever it can't be had.
 
-Compiling takes seconds, so one kernel is really compiled here, that of `AdamFP16`. Everything else runs the captured
-graph without a compiler: it proves that every class can be captured whole, and what blocks do with the result.
+Compiling takes seconds, so one kernel is really compiled here, that of `AdamFP16`. For every class the captured graph
+is run without a compiler, which proves that it can be captured whole. What blocks do is shown with the update as it is.
 """
 
 import copy
@@ -23,6 +23,13 @@ SHAPES = [(7,), (3, 5), (), (300, 900), (33,), (2, 2, 2)]
 def captured(monkeypatch):
     """Run what torch.compile captures as it is, without a compiler."""
     monkeypatch.setattr(_hoist, "HOW", {"backend": "eager"})
+    monkeypatch.setattr(_fast, "_kernels", {})
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Run the update as it stands, without capturing it."""
+    monkeypatch.setattr(torch, "compile", lambda update, **options: update)
     monkeypatch.setattr(_fast, "_kernels", {})
 
 
@@ -138,7 +145,7 @@ def test_every_class_takes_the_steps_of_the_loop(name):
     assert_alike(fast, loop, 5e-6)
 
 
-@pytest.mark.usefixtures("captured")
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("found", [None, [0.0, 1.0, 0.0, 0.0, 1.0, 0.0]])
 @pytest.mark.parametrize("name", ["AdamWarmupCosineDecayFP16", "Adam"])
 def test_with_counts_on_the_device_and_a_scaler_the_steps_are_those_of_the_loop(name, found):
@@ -154,7 +161,7 @@ def test_with_counts_on_the_device_and_a_scaler_the_steps_are_those_of_the_loop(
     assert_alike(made[0][1], made[1][1], 5e-6)
 
 
-@pytest.mark.usefixtures("captured")
+@pytest.mark.usefixtures("uncompiled")
 def test_the_scaler_drives_fast_steps_and_an_overflow_changes_nothing():
     param = nn.Parameter(torch.ones(8, dtype=torch.float16))
     optimizer, scaler = AdamFP16([param], lr=0.25, fast=True, unscale_in_step=True), GradScalerFP16("cpu", 4.0)
@@ -168,7 +175,7 @@ def test_the_scaler_drives_fast_steps_and_an_overflow_changes_nothing():
     assert optimizer.state[param]["step"] == 3
 
 
-@pytest.mark.usefixtures("captured")
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("first", [True, False])
 def test_a_checkpoint_moves_between_the_two_paths_in_mid_run(first):
     params, optimizer = make("AdamFP16", torch.float16, fast=first)
@@ -184,7 +191,7 @@ def test_a_checkpoint_moves_between_the_two_paths_in_mid_run(first):
     assert_alike(other, optimizer)
 
 
-@pytest.mark.usefixtures("captured")
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
 def test_a_copy_goes_on_alone(way):
     pair = make("AdamFP16", torch.float16, fast=True)
@@ -196,7 +203,7 @@ def test_a_copy_goes_on_alone(way):
     assert_alike(other[1], pair[1], 0)
 
 
-@pytest.mark.usefixtures("captured")
+@pytest.mark.usefixtures("uncompiled")
 def test_groups_that_join_late_settings_of_their_own_and_another_dtype():
     made = []
     for kind in (True, False):
@@ -211,7 +218,7 @@ def test_groups_that_join_late_settings_of_their_own_and_another_dtype():
     assert_alike(*made)
 
 
-@pytest.mark.usefixtures("captured")
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("check", [True, False])
 def test_weights_loaded_or_turned_to_float32_are_followed(check):
     made = []
@@ -231,7 +238,7 @@ def test_weights_loaded_or_turned_to_float32_are_followed(check):
     assert_alike(*made)
 
 
-@pytest.mark.usefixtures("captured")
+@pytest.mark.usefixtures("uncompiled")
 def test_layouts_without_gaps_are_taken_whatever_the_gradients_layout():
     made = []
     for kind in (True, False):
@@ -246,7 +253,7 @@ def test_layouts_without_gaps_are_taken_whatever_the_gradients_layout():
     assert_alike(*made)
 
 
-@pytest.mark.usefixtures("captured")
+@pytest.mark.usefixtures("uncompiled")
 def test_what_does_not_fit_is_left_to_the_loop_with_one_warning():
     made, base = [], torch.linspace(-1, 1, 30)
     for kind in (True, False):
@@ -297,7 +304,7 @@ def test_a_kernel_that_computes_something_else_is_not_used(monkeypatch):
         steps(params, optimizer, range(3))
 
 
-@pytest.mark.usefixtures("captured")
+@pytest.mark.usefixtures("uncompiled")
 def test_a_setting_that_changes_at_every_step_is_left_to_the_loop(monkeypatch):
     monkeypatch.setattr(_fast, "MOST_KERNELS", 2)
     made = []
@@ -315,7 +322,7 @@ def test_a_setting_that_changes_at_every_step_is_left_to_the_loop(monkeypatch):
     assert_alike(*made)
 
 
-@pytest.mark.usefixtures("captured")
+@pytest.mark.usefixtures("uncompiled")
 def test_more_parameters_than_a_block_holds_make_several_and_share_their_scratch(monkeypatch):
     monkeypatch.setattr(_fast, "BLOCK", {"cpu": 40})
     made = [make("AdamFP16", torch.float16, [(30,), (20,), (50,), (5,), (6,)], fast=kind) for kind in (True, False)]
@@ -325,7 +332,7 @@ def test_more_parameters_than_a_block_holds_make_several_and_share_their_scratch
     assert_alike(made[0][1], made[1][1])
 
 
-@pytest.mark.usefixtures("captured")
+@pytest.mark.usefixtures("uncompiled")
 def test_sophia_still_says_at_its_first_step_that_nobody_looked_at_the_curvature():
     class SophiaFP16(MasterWeights, Sophia):
         pass
@@ -334,3 +341,12 @@ def test_sophia_still_says_at_its_first_step_that_nobody_looked_at_the_curvature
     param.grad = torch.ones_like(param)
     with pytest.warns(UserWarning, match="Hessian is still 0"):
         SophiaFP16([param], fast=True).step()
+
+
+def test_a_kernel_serves_all_shapes_and_is_compiled_once():
+    counted = torch._dynamo.utils.counters["frames"]["ok"]
+    for shapes in ([(5,)], [(2, 3)] * 40, [(2**18,), (9,)]):
+        params, optimizer = make("AdamFP16", torch.float16, shapes, fast=True)
+        steps(params, optimizer, range(3))
+        assert compiles(optimizer)
+    assert torch._dynamo.utils.counters["frames"]["ok"] <= counted + 1

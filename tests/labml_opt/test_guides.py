@@ -27,7 +27,7 @@ def run(guide: str) -> None:
     exec(compile(code, guide, "exec"), {})
 
 
-@pytest.mark.parametrize("guide", ["half_precision.md", "resume.md"])
+@pytest.mark.parametrize("guide", ["half_precision.md", "resume.md", "fast.md"])
 def test_the_code_of_a_guide_runs_from_top_to_bottom(
     guide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,7 +42,7 @@ def test_the_code_of_the_guide_on_trainers_runs_from_top_to_bottom() -> None:
     run("trainers.md")
 
 
-@pytest.mark.parametrize("guide", ["half_precision", "resume", "trainers", "distributed"])
+@pytest.mark.parametrize("guide", ["half_precision", "resume", "trainers", "distributed", "fast"])
 def test_both_languages_of_a_guide_show_the_same_code(guide: str) -> None:
     assert code_blocks(GUIDES / f"{guide}.md") == code_blocks(GUIDES / f"{guide}.ja.md")
 
