@@ -216,6 +216,7 @@ def step(
             optimizer,
             f"fast=True steps {len(odd)} parameter(s) one by one, the first of shape {tuple(odd[0].shape)}: DTensors, "
             "complex numbers and memory with gaps or overlaps are left to the loop, which is right for all of them",
+            depth=7,
         )
         fresh = [param for param in fresh if is_plain(param)]
     if any(is_complete(optimizer.state.get(param, {}), param) for param in fresh):
@@ -474,9 +475,9 @@ def as_rate(value: Any, device: torch.device) -> Tensor:
     return torch.full((), value, dtype=torch.float64, device=device)
 
 
-def warn_once(optimizer: GenericAdaptiveOptimizer, message: str) -> None:
-    """Say it once for an optimizer."""
+def warn_once(optimizer: GenericAdaptiveOptimizer, message: str, depth: int = 8) -> None:
+    """Say it once for an optimizer, of the line that called `step`."""
     said: set[str] = optimizer.__dict__.setdefault("_said", set())
     if message[:40] not in said:
         said.add(message[:40])
-        warnings.warn(message, stacklevel=7)
+        warnings.warn(message, stacklevel=depth)

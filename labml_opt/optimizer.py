@@ -182,8 +182,8 @@ class Options(TypedDict, total=False):
       [Adam for half-precision training](adam_fp16.md))
     * `fast` compiles the step and takes it for many parameters at once, with the same results (see [How it is
       made fast](guides/fast.md))
-    * `check_weights=False` spares a fast step the look at every weight, whether it was changed behind autograd's
-      back, through `.data` or NumPy; it is for half precision and does nothing elsewhere
+    * `check_weights` has a fast step look at every weight, whether it was changed behind autograd's back,
+      through `.data` or NumPy; `False` spares it that look. The loop always looks
     """
 
     maximize: bool

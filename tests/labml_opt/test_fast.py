@@ -271,6 +271,7 @@ def test_what_does_not_fit_is_left_to_the_loop_with_one_warning():
                 for param in params:
                     param.grad = torch.full_like(param, step + 1.0)
                 optimizer.step()
+        assert all(one.filename == __file__ for one in said)
         assert [str(one.message)[:48] for one in said] == (
             ["fast=True steps 3 parameter(s) one by one, the f"] if kind else []
         )
@@ -290,7 +291,7 @@ def test_without_a_compiler_the_loop_runs_and_says_so_once(monkeypatch):
         UserWarning, match="parameter by parameter, with the same results: RuntimeError: no compiler. It"
     ) as said:
         steps(params, optimizer, range(4))
-    assert len(said) == 1
+    assert len(said) == 1 and said[0].filename == __file__
     loop_params, loop = make("Adam", torch.float32)
     steps(loop_params, loop, range(4))
     assert_alike(optimizer, loop, 0)
