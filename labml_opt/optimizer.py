@@ -410,13 +410,16 @@ class GenericAdaptiveOptimizer(Optimizer):
                     f"parameters on {' and '.join(sorted(devices))}: make a group for each"
                 )
             for number, param in enumerate(group["params"]):
-                if param.grad is not None and param.grad.layout is not torch.strided:
+                grad = param.grad
+                if grad is None:
+                    continue
+                if grad.layout is not torch.strided:
                     raise RuntimeError(
                         f"parameter {number} of group {group_number}, shape {tuple(param.shape)}, has a sparse "
                         f"gradient and {type(self).__name__} needs dense ones: build the embedding with sparse=False, "
                         "or give it to torch.optim.SparseAdam"
                     )
-                if param.grad is not None and param.is_meta:
+                if param.is_meta:
                     raise RuntimeError(
                         f"parameter {number} of group {group_number}, shape {tuple(param.shape)}, is on the meta "
                         "device and has no values to step from: call to_empty on the model, and load or initialize "

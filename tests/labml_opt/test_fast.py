@@ -16,7 +16,7 @@ from torch import nn
 
 from labml_opt import Adam, AdamFP16, GradScalerFP16, MasterWeights, Sophia, _fast, _hoist
 
-SHAPES = [(7,), (3, 5), (), (300, 900), (33,), (2, 2, 2)]
+SHAPES = [(7,), (3, 5), (), (300, 250), (33,), (2, 2, 2)]
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_weights_loaded_or_turned_to_float32_are_followed(check):
 def test_layouts_without_gaps_are_taken_whatever_the_gradients_layout():
     made = []
     for kind in (True, False):
-        big = nn.Parameter(torch.linspace(-1, 1, 2**18).view(4, 8, 64, 128).to(memory_format=torch.channels_last))
+        big = nn.Parameter(torch.linspace(-1, 1, 2**16).view(4, 4, 64, 64).to(memory_format=torch.channels_last))
         small = nn.Parameter(torch.linspace(-1, 1, 64).half().view(2, 2, 4, 4).to(memory_format=torch.channels_last))
         optimizer = AdamFP16([big, small], fast=kind)
         for step in range(3):
@@ -291,7 +291,8 @@ def test_without_a_compiler_the_loop_runs_and_says_so_once(monkeypatch):
         UserWarning, match="parameter by parameter, with the same results: RuntimeError: no compiler. It"
     ) as said:
         steps(params, optimizer, range(4))
-    assert len(said) == 1 and said[0].filename == __file__
+    assert len(said) == 1
+    assert said[0].filename == __file__
     loop_params, loop = make("Adam", torch.float32)
     steps(loop_params, loop, range(4))
     assert_alike(optimizer, loop, 0)
@@ -346,7 +347,7 @@ def test_sophia_still_says_at_its_first_step_that_nobody_looked_at_the_curvature
 
 def test_a_kernel_serves_all_shapes_and_is_compiled_once():
     counted = torch._dynamo.utils.counters["frames"]["ok"]
-    for shapes in ([(5,)], [(2, 3)] * 40, [(2**18,), (9,)]):
+    for shapes in ([(5,)], [(2, 3)] * 40, [(2**17,), (9,)]):
         params, optimizer = make("AdamFP16", torch.float16, shapes, fast=True)
         steps(params, optimizer, range(3))
         assert compiles(optimizer)
