@@ -401,7 +401,7 @@ def compare(
         optimizer.init_state(state, group, weights)
     if counts_on_the_host:
         state["step"] = state["step"].double()
-    there = {key: value.clone() for key, value in state.items()}
+    there = {key: state[key].clone() for key in ("step", *keys_of(state))}
     loop, own = param.clone(), param.clone()
     scale = None if grad_scale is None else torch.full((), 4.0, device=device)
     found = None if found_inf is None else torch.zeros((), device=device)
@@ -420,8 +420,8 @@ def compare(
 
 
 def keys_of(state: State) -> list[str]:
-    """Return what of a parameter's state a block holds: all but the count."""
-    return [key for key in state if key != "step"]
+    """Return what of a parameter's state a block holds: all but the count, in an order that a kernel can rely on."""
+    return sorted(key for key in state if key != "step")
 
 
 def is_complete(state: State, param: Tensor) -> bool:
