@@ -57,6 +57,7 @@ class Setup:
     venv: str
     downloads: str
     torch: str | None = None
+    packages: tuple[str, ...] = ()
     npm: tuple[str, ...] = ("ci",)
     covered_by: str = ""
     honours_constraint: bool = True
@@ -68,14 +69,30 @@ class Setup:
         lists, without `labml_opt` itself, which would bring torch.
         """
         if self.torch:
-            return ["-e", ".[site,notebooks,test]", "-e", f"{ENGINE}[japanese]", self.torch]
+            return [*self.packages, self.torch]
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         return ["-e", ENGINE, *project["optional-dependencies"]["site"]]
 
 
 SITE = Setup("site", ".venv", "60 MB", npm=("ci", "--omit=dev"), covered_by="full")
-FULL = Setup("full", ".venv", "torch and 400 MB of tools", torch="torch")
-OLDEST = Setup("oldest", ".venv-oldest", "torch 2.10 and 400 MB of tools", torch=OLDEST_TORCH, honours_constraint=False)
+TOOLS = ("-e", ".[site,notebooks,test]", "-e", f"{ENGINE}[japanese]")
+FULL = Setup("full", ".venv", "torch and 400 MB of tools", torch="torch", packages=TOOLS)
+OLDEST = Setup(
+    "oldest",
+    ".venv-oldest",
+    "torch 2.10 and 400 MB of tools",
+    torch=OLDEST_TORCH,
+    packages=TOOLS,
+    honours_constraint=False,
+)
+BENCH = Setup(
+    "bench",
+    ".venv",
+    "torch and 30 MB of other people's optimizers",
+    torch="torch",
+    packages=("-e", ".[bench]"),
+    npm=(),
+)
 
 
 def say(message: str) -> None:
@@ -241,6 +258,8 @@ def node_is_new_enough(env: dict[str, str]) -> bool:
 
 def install_npm_packages(setup: Setup) -> None:
     """Bring `node_modules` up to date, with a Node of our own if the system has none of 20 or later."""
+    if not setup.npm:
+        return
     env = environment(setup)
     modules = ROOT / "node_modules"
     if is_done(setup, modules, lambda _: npm_digest()) and shutil.which("node", path=env["PATH"]):
@@ -359,9 +378,8 @@ def notebooks_all(*arguments: str) -> int:
 
 
 def bench(*arguments: str) -> int:
-    """Run the benchmarks."""
-    say("there are no benchmarks yet.")
-    return 1
+    """Measure the optimizers beside others (`--bars`: what has to be reached; `--quick`: see that it runs)."""
+    return run(prepare(BENCH), "python", "-m", "benchmarks", *arguments)
 
 
 COMMANDS: dict[str, Callable[..., int]] = {

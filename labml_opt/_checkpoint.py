@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Settings of `torch.optim` that say how a step is carried out, not what it computes.
 HOW_TORCH_RUNS = ("foreach", "fused", "differentiable")
+# The same of this package: what a checkpoint was made with says nothing about the machine that loads it.
+HOW_WE_RUN = ("fast", "check_weights")
 # Settings that make a class train by a rule that another one doesn't have.
 RULES = {"warmup", "total_steps", "d_model", "degenerated_to_sgd", "rectify", "rho"}
 # What labml_nn calls the master weights.
@@ -72,7 +74,7 @@ def _sizes(groups: list[Group]) -> str:
 
 
 def _settings(optimizer: GenericAdaptiveOptimizer, group: Group, saved: Group, last_step: int, where: str) -> Group:
-    settings = {key: value for key, value in saved.items() if key not in ("params", *HOW_TORCH_RUNS)}
+    settings = {key: value for key, value in saved.items() if key not in ("params", *HOW_TORCH_RUNS, *HOW_WE_RUN)}
     missing = {"lr", "betas", "eps"} - settings.keys()
     if saved.keys() & {"decoupled_weight_decay", *HOW_TORCH_RUNS}:
         # torch's RAdam is the one that knows neither a maximum nor a fused step.

@@ -28,6 +28,7 @@ from labml_opt._figures import (
     decay,
     formats,
     gradients,
+    measured,
     moments,
     number_lines,
     rectification,
@@ -42,16 +43,30 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: the page it stands on, the function that draws it, and the seed of its random numbers if it has any."""
+    """
+    A figure: the page it stands on, the function that draws it, and the seed of its random numbers if it has any.
+
+    What was measured isn't computed again when it is drawn: `data` is the file that such a figure is drawn from.
+    """
 
     page: str
     draw: Callable[[Words], Drawing]
     seed: int | None = None
+    data: str = ""
 
     @property
     def name(self) -> str:
         """Return the name of its files, which is the name of its function."""
         return self.draw.__name__
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Return a digest of each module that the figure is made from, and of its data."""
+        found = stamps.modules(self.draw.__module__, ROOT)
+        if self.data:
+            path = ROOT / self.data
+            found[self.data] = stamps.digest(path.read_text(encoding="utf-8")) if path.is_file() else ""
+        return found
 
 
 FIGURES = {
@@ -72,6 +87,7 @@ FIGURES = {
         Figure("adam_fp16", number_lines.adam_fp16),
         Figure("adam_fp16", formats.adam_fp16_grid),
         Figure("adam_fp16", gradients.adam_fp16_gradients, gradients.SEED),
+        Figure("guides/measured", measured.fast_ratios, data=measured.FILE),
         Figure("index", decay.small_optimizer),
         Figure("index", moments.small_adam),
         Figure("index", counter_example.small_amsgrad),
@@ -121,7 +137,7 @@ def make(name: str, translations: dict[str, dict[str, dict[str, str]]], into: Pa
         torch=torch.__version__.split("+")[0],
         seed=figure.seed,
         command=f"python -m labml_opt.figures {name}",
-        modules=stamps.modules(figure.draw.__module__, ROOT),
+        modules=figure.sources,
         words=stamps.words_digest(name, translations),
         files={},
     )
@@ -144,7 +160,7 @@ def stale(into: Path | None = None) -> dict[str, str]:
     for name, figure in FIGURES.items():
         reason = stamps.why_stale(
             stored.get(name),
-            modules=stamps.modules(figure.draw.__module__, ROOT),
+            modules=figure.sources,
             words=stamps.words_digest(name, translations),
             files=[into / f"{name}.{language}.svg" for language in ("en", *translations)],
         )
@@ -167,7 +183,7 @@ def main(arguments: list[str]) -> int:
                 print(f"{name}: {reason}")
             return 1 if reasons else 0
         write(names or list(FIGURES if "--all" in options else reasons))
-    except WordsError as error:
+    except (WordsError, FileNotFoundError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -76,7 +76,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT, StateDict
 
-from labml_opt import _checkpoint
+from labml_opt import _checkpoint, _fast
 from labml_opt._counts import as_count, unchanged_where
 
 State = dict[str, Any]
@@ -180,11 +180,17 @@ class Options(TypedDict, total=False):
       a CUDA graph needs it; it works on a CPU, too
     * `unscale_in_step` lets a loss scaler hand over its scale, and the gradient is divided inside the step (see
       [Adam for half-precision training](adam_fp16.md))
+    * `fast` compiles the step and takes it for many parameters at once, with the same results (see [How it is
+      made fast](guides/fast.md))
+    * `check_weights` has a fast step look at every weight, whether it was changed behind autograd's back,
+      through `.data` or NumPy; `False` spares it that look. The loop always looks
     """
 
     maximize: bool
     capturable: bool
     unscale_in_step: bool
+    fast: bool
+    check_weights: bool
 
 
 class GenericAdaptiveOptimizer(Optimizer):
@@ -211,6 +217,8 @@ class GenericAdaptiveOptimizer(Optimizer):
         maximize: bool = False,
         capturable: bool = False,
         unscale_in_step: bool = False,
+        fast: bool = False,
+        check_weights: bool = True,
     ) -> None:
         r"""
         * `params` is an iterable of parameters, of `(name, parameter)` pairs, or of groups: FP16, BF16, FP32,
@@ -219,7 +227,7 @@ class GenericAdaptiveOptimizer(Optimizer):
         * `lr` is $\alpha \ge 0$, a number or a tensor with one value
         * `betas` is $(\beta_1, \beta_2)$, each in $[0, 1)$
         * `eps` is $\epsilon \ge 0$
-        * `maximize`, `capturable` and `unscale_in_step` are explained at `Options` above
+        * `maximize`, `capturable`, `unscale_in_step`, `fast` and `check_weights` are explained at `Options` above
 
         Raises `ValueError` or `TypeError` with the name of the argument that is out of its range.
         """
@@ -231,6 +239,8 @@ class GenericAdaptiveOptimizer(Optimizer):
             "maximize": maximize,
             "capturable": capturable,
             "unscale_in_step": unscale_in_step,
+            "fast": fast,
+            "check_weights": check_weights,
         }
         super().__init__(params, settings)
 
@@ -400,13 +410,16 @@ class GenericAdaptiveOptimizer(Optimizer):
                     f"parameters on {' and '.join(sorted(devices))}: make a group for each"
                 )
             for number, param in enumerate(group["params"]):
-                if param.grad is not None and param.grad.layout is not torch.strided:
+                grad = param.grad
+                if grad is None:
+                    continue
+                if grad.layout is not torch.strided:
                     raise RuntimeError(
                         f"parameter {number} of group {group_number}, shape {tuple(param.shape)}, has a sparse "
                         f"gradient and {type(self).__name__} needs dense ones: build the embedding with sparse=False, "
                         "or give it to torch.optim.SparseAdam"
                     )
-                if param.grad is not None and param.is_meta:
+                if param.is_meta:
                     raise RuntimeError(
                         f"parameter {number} of group {group_number}, shape {tuple(param.shape)}, is on the meta "
                         "device and has no values to step from: call to_empty on the model, and load or initialize "
@@ -437,7 +450,7 @@ class GenericAdaptiveOptimizer(Optimizer):
             # All that a schedule needs is $t$, so a dictionary that holds nothing else will do.
             plan.append((group, advance, self.get_lr({"step": group["t"] + advance}, group)))
 
-        for group, advance, rate in plan:
+        for number, (group, advance, rate) in enumerate(plan):
             group["t"] += advance
 
             # This step's rate takes the place of `lr` for everything that follows, weight decay included. The
@@ -445,9 +458,15 @@ class GenericAdaptiveOptimizer(Optimizer):
             now = {**group, "lr": rate.reshape(()) if isinstance(rate, Tensor) else rate}
 
             # A parameter that stands in the list twice is one parameter and takes one step.
-            for param in dict.fromkeys(group["params"]):
-                if param.grad is not None:
-                    self._step_one(now, param, param.grad, grad_scale, found_inf)
+            params = [param for param in dict.fromkeys(group["params"]) if param.grad is not None]
+
+            # [How it is made fast](guides/fast.md): the same update, compiled, for many parameters at once. It
+            # returns those that it leaves to the loop.
+            if group["fast"]:
+                params = _fast.step(self, number, now, params, grad_scale, found_inf)
+
+            for param in params:
+                self._step_one(now, param, param.grad, grad_scale, found_inf)
 
     def _step_one(self, group: Group, param: Tensor, grad: Tensor, grad_scale: Any, found_inf: Any) -> None:
         # The state never sees half precision: it is made from, and changed together with, FP32 weights. Whether
@@ -459,7 +478,11 @@ class GenericAdaptiveOptimizer(Optimizer):
             self.init_state(state, group, weights)
         elif "step" in state:
             state["step"] = as_count(state["step"], group["capturable"], param.device)
+        self._update(state, group, grad, param, weights, grad_scale, found_inf)
 
+    def _update(
+        self, state: State, group: Group, grad: Tensor, param: Tensor, weights: Tensor, grad_scale: Any, found_inf: Any
+    ) -> None:
         # The gradient comes to the dtype of the weights, and only then is the loss scale taken out:
         # $$g_t = \frac{1}{S}\,\mathrm{fp32}\big(S\,\nabla f(\theta_{t-1})\big)$$
         # Divided in FP16, gradients under $2^{-25}$ would be 0 again, and the scaling would have been for

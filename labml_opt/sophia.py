@@ -309,7 +309,7 @@ class Sophia(GenericAdaptiveOptimizer):
                 f"{type(self).__name__} takes a step and its Hessian is still 0: every weight moves by the full "
                 "learning rate, however small its gradient. Call update_hessian before the first step and then every "
                 "10 steps.",
-                stacklevel=7,  # the line that called step
+                stacklevel=8,  # the line that called step
             )
 
         # $$\theta_t = \theta_{t-1} - \alpha\, \mathrm{clip}\Big(\frac{m_t}{\rho\, h_t + \epsilon},\, 1\Big)$$

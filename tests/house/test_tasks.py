@@ -318,6 +318,13 @@ def test_check_oldest_lifts_the_constraint_in_an_environment_of_its_own(house, m
     assert house.tasks.OLDEST.venv != house.tasks.FULL.venv
 
 
+def test_the_benchmarks_add_other_peoples_optimizers_to_what_is_there_and_need_nothing_of_npm(house):
+    house.call("test")
+    assert house.call("bench")[1] == ["python -m pip install --disable-pip-version-check -e .[bench] torch"]
+    assert house.call("bench")[1] == []
+    assert house.call("test")[1] == []
+
+
 @pytest.mark.parametrize(
     ("command", "tool"),
     [
@@ -327,6 +334,7 @@ def test_check_oldest_lifts_the_constraint_in_an_environment_of_its_own(house, m
         ("check-oldest", "pytest -q -n auto --maxprocesses 8"),
         ("translate", "mkdocs_annotate translate"),
         ("figures", "labml_opt.figures"),
+        ("bench", "benchmarks"),
     ],
 )
 def test_what_follows_a_command_is_handed_on(house, command, tool):

@@ -233,3 +233,67 @@ def test_an_overflow_on_the_gpu_changes_nothing_but_the_scale():
     scaler.update()
     assert torch.equal(param, torch.ones_like(param))
     assert (optimizer.param_groups[0]["t"], scaler.get_scale()) == (0, 2.0)
+
+
+@pytest.mark.parametrize("name", ["AdamFP16", "AdamWarmupCosineDecayFP16", "RAdamFP16"])
+def test_fast_steps_on_the_gpu_are_those_of_the_loop(name):
+    shapes, made = [(7,), (3, 5), (), (600, 500), (33,)], []
+    for fast in (True, False):
+        params = [nn.Parameter(random_parameter(*shape, dtype=torch.float16).detach().cuda()) for shape in shapes]
+        optimizer = EVERY_OPTIMIZER[name](params, fast=fast, weight_decay=0.1)
+        for step in range(10):
+            for number, param in enumerate(params):
+                (gradient,) = random_gradients(1, *param.shape, seed=step)
+                param.grad = None if (step, number) == (4, 1) else gradient.half().cuda()
+            optimizer.step()
+        made.append(optimizer)
+    assert made[0].__dict__["_plans"]
+    for mine, theirs in zip(made[0].master_params(), made[1].master_params(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("found", [None, 0.0, 1.0])
+def test_a_fast_capturable_step_does_not_wait_for_the_device(found):
+    params = [nn.Parameter(random_parameter(n, dtype=torch.float16).detach().cuda()) for n in (100, 2**18)]
+    optimizer = AdamFP16(params, capturable=True, unscale_in_step=True, fast=True)
+    for param in params:
+        param.grad = torch.ones_like(param)
+    if found is not None:
+        optimizer.grad_scale = torch.tensor(4.0, device="cuda")
+        optimizer.found_inf = torch.tensor(found, device="cuda")
+    for _ in range(3):
+        optimizer.step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        optimizer.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_fast_step_in_a_cuda_graph_equals_the_step_outside():
+    made = []
+    gradients = [g.cuda() for g in random_gradients(13, 100, dtype=torch.float16)]
+    for fast in (True, False):
+        param = nn.Parameter(random_parameter(100, dtype=torch.float16).detach().cuda())
+        optimizer = AdamFP16([param], capturable=fast, fast=fast)
+        param.grad = torch.zeros_like(param)
+        made.append((param, optimizer))
+    inside, a = made[0]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for gradient in gradients[:3]:
+            inside.grad.copy_(gradient)
+            a.step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        a.step()
+    for gradient in gradients[3:]:
+        inside.grad.copy_(gradient)
+        graph.replay()
+    outside, b = made[1]
+    for gradient in gradients:
+        outside.grad.copy_(gradient)
+        b.step()
+    torch.testing.assert_close(next(iter(a.master_params())), next(iter(b.master_params())), rtol=1e-5, atol=1e-6)

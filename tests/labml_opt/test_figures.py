@@ -1,5 +1,6 @@
 import ast
 import itertools
+import json
 import math
 import os
 import re
@@ -20,6 +21,7 @@ from labml_opt._figures import (
     decay,
     formats,
     gradients,
+    measured,
     moments,
     number_lines,
     rectification,
@@ -283,9 +285,10 @@ def used(drawn):
     return found
 
 
-def test_the_catalogue_holds_the_words_of_the_figures_and_no_others(used):
+def test_the_catalogue_holds_the_words_of_the_figures(used):
+    """What else is in it are the words of the tables of measurements; tests/benchmarks holds them to it."""
     catalogue = languages(ROOT / "locale")["ja"]
-    assert {name: sorted(sentences) for name, sentences in catalogue.items()} == {
+    assert {name: sorted(sentences) for name, sentences in catalogue.items() if name in NAMES} == {
         name: sorted(sentences) for name, sentences in used.items() if sentences
     }
 
@@ -329,6 +332,79 @@ def test_an_entry_of_another_catalogue_is_refused(tmp_path):
     path.write_text('msgctxt "adam#title"\nmsgid "Adam"\nmsgstr "Adam"\n', encoding="utf-8")
     with pytest.raises(WordsError, match=r'figures\.po:1: .*needs msgctxt "figures:<figure>"'):
         read(path)
+
+
+# What was measured
+
+
+@pytest.fixture
+def speeds(tmp_path):
+    """A file of results with speeds at two sizes, and much that is not to be drawn."""
+
+    def pair(b, values, tensors, median, a=measured.REFERENCE, threads=1):
+        job = {"kind": "pair", "a": {"key": a}, "b": b, "values": values, "tensors": tensors, "threads": threads}
+        return {"job": job, "ratio": {"median": median, "q1": median / 2, "q3": median * 2}}
+
+    fast, old = {"key": "ours-fast/float16"}, {"key": "ancestor/float16"}
+    records = [
+        pair(fast, 10**7, 4, 1.0),
+        pair(fast, 10**5, 500, 8.0),
+        pair(old, 10**7, 4, 0.25),
+        pair(fast, 10**7, 4, 99.0, threads=2),
+        pair({**fast, "unscale": True}, 10**7, 4, 99.0),
+        pair(fast, 10**7, 4, 99.0, a="ancestor/float16"),
+        {"job": pair(old, 10**5, 500, 0.0)["job"], "missing": "not installed"},
+        {"job": {"kind": "memory"}, "at_rest": 12.0},
+    ]
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"results": records}), encoding="utf-8")
+    return path
+
+
+def test_only_speeds_with_one_thread_beside_torchs_fused_adam_are_drawn(speeds):
+    data = measured.ratios(speeds)
+    assert data.shapes == [(10**7, 4), (10**5, 500)]
+    assert data.speeds == {
+        ("ours-fast/float16", 10**7, 4): (1.0, 0.5, 2.0),
+        ("ours-fast/float16", 10**5, 500): (8.0, 4.0, 16.0),
+        ("ancestor/float16", 10**7, 4): (0.25, 0.125, 0.5),
+    }
+
+
+def test_the_title_of_the_speeds_says_what_was_measured_and_a_dash_for_what_was_not(speeds, monkeypatch):
+    data = measured.ratios(speeds)
+    monkeypatch.setattr(measured, "ratios", lambda: data)
+    drawing = measured.fast_ratios(Words("fast_ratios"))
+    assert "AdamFP16 with the fast path is at 1 to 8, its readable loop at – to –" in drawing.title
+    svg = drawing.svg("en", "")
+    dots = [circle for circle in ElementTree.fromstring(svg).iter(f"{SVG}circle") if circle.get("fill") != "none"]
+    one, eight = (float(dot.get("cx")) for dot in dots[1:])
+    assert one == float(re.search(r"M([\d.]+) \d+V", svg)[1]), "the speed of torch has a line"
+    assert (eight - one) / (632 - 150) == pytest.approx(math.log(8) / math.log(20 / 0.05), abs=1e-3)
+
+
+def test_without_measurements_the_way_to_get_them_is_said(tmp_path, monkeypatch, capsys):
+    with pytest.raises(FileNotFoundError, match=r"results.json is not there: `python3 tasks.py bench` measures it"):
+        measured.ratios(tmp_path / "results.json")
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    figure = figures.FIGURES["fast_ratios"]
+    monkeypatch.setattr(stamps, "modules", lambda name, root: {})
+    assert figure.sources == {measured.FILE: ""}
+    monkeypatch.setattr(measured, "FILE", "nowhere/results.json")
+    assert figures.main(["fast_ratios"]) == 1
+    assert "results.json is not there" in capsys.readouterr().err
+
+
+def test_new_measurements_make_their_figure_stale(tmp_path, monkeypatch):
+    (tmp_path / "benchmarks").mkdir()
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    monkeypatch.setattr(stamps, "modules", lambda name, root: {})
+    seen = []
+    for text in ("{}", "[]"):
+        (tmp_path / measured.FILE).write_text(text, encoding="utf-8")
+        seen.append(figures.FIGURES["fast_ratios"].sources)
+    assert seen[0] != seen[1]
+    assert figures.FIGURES["adam"].sources == {}
 
 
 # Stamps

@@ -33,7 +33,7 @@ def run(guide: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("guide", ["half_precision.md", "resume.md", "ancestor.md"])
+@pytest.mark.parametrize("guide", ["half_precision.md", "resume.md", "ancestor.md", "fast.md"])
 def test_the_code_of_a_guide_runs_from_top_to_bottom(
     guide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,7 +48,7 @@ def test_the_code_of_the_guide_on_trainers_runs_from_top_to_bottom() -> None:
     run("trainers.md")
 
 
-GUIDES_WITH_CODE = ["half_precision", "resume", "trainers", "distributed", "your_own_optimizer", "ancestor"]
+GUIDES_WITH_CODE = ["half_precision", "resume", "trainers", "distributed", "your_own_optimizer", "ancestor", "fast"]
 
 
 @pytest.mark.parametrize("guide", GUIDES_WITH_CODE)

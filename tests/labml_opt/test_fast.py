@@ -1,0 +1,356 @@
+"""
+The fast path: the same numbers as the loop, the same state, and the loop wherever it can't be had.
+
+Compiling takes seconds, so one kernel is really compiled here, that of `AdamFP16`. For every class the captured graph
+is run without a compiler, which proves that it can be captured whole. What blocks do is shown with the update as it is.
+"""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+from stepping import EVERY_OPTIMIZER, WITH_MASTERS
+from torch import nn
+
+from labml_opt import Adam, AdamFP16, GradScalerFP16, MasterWeights, Sophia, _fast, _hoist
+
+SHAPES = [(7,), (3, 5), (), (300, 250), (33,), (2, 2, 2)]
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """Run what torch.compile captures as it is, without a compiler."""
+    monkeypatch.setattr(_hoist, "HOW", {"backend": "eager"})
+    monkeypatch.setattr(_fast, "_kernels", {})
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Run the update as it stands, without capturing it."""
+    monkeypatch.setattr(torch, "compile", lambda update, **options: update)
+    monkeypatch.setattr(_fast, "_kernels", {})
+
+
+def make(name, dtype, shapes=SHAPES, **settings):
+    generator = torch.Generator().manual_seed(0)
+    params = [nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)) for shape in shapes]
+    return params, EVERY_OPTIMIZER[name](params, **settings)
+
+
+def gradients(step, params, without=()):
+    generator = torch.Generator().manual_seed(step)
+    for number, param in enumerate(params):
+        grad = torch.randn(param.shape, generator=generator, dtype=torch.float64) * 0.1 ** (step % 3)
+        param.grad = None if number in without else grad.to(param.dtype)
+
+
+def steps(params, optimizer, numbers, missing=lambda step: ()):
+    for number in numbers:
+        gradients(number, params, missing(number))
+        optimizer.step()
+
+
+def of_state(optimizer):
+    state = optimizer.state_dict()["state"]
+    return [(key, state[number][key]) for number in sorted(state) for key in sorted(state[number])]
+
+
+def assert_alike(one, other, tolerance=2e-6):
+    """State and weights within the tolerance, measured against the largest value of a tensor."""
+    for (key, mine), (same_key, theirs) in zip(of_state(one), of_state(other), strict=True):
+        assert key == same_key
+        mine, theirs = torch.as_tensor(mine).double(), torch.as_tensor(theirs).double()
+        assert (mine - theirs).abs().max() <= tolerance * theirs.abs().max(), key
+    for mine, theirs in zip(weights(one), weights(other), strict=True):
+        spacing = torch.finfo(mine.dtype).eps
+        assert (mine.double() - theirs.double()).abs().max() <= max(tolerance, spacing) * theirs.double().abs().max()
+
+
+def weights(optimizer):
+    return [param.detach() for group in optimizer.param_groups for param in group["params"]]
+
+
+def compiles(optimizer):
+    """Whether the blocks are really used."""
+    return bool(optimizer.__dict__.get("_plans"))
+
+
+def test_a_hundred_compiled_steps_leave_the_moments_of_the_loop_to_the_bit_and_the_same_half_weights():
+    (fast_params, fast), (loop_params, loop) = (make("AdamFP16", torch.float16, fast=kind) for kind in (True, False))
+    for params, optimizer in ((fast_params, fast), (loop_params, loop)):
+        steps(params, optimizer, range(100), lambda step: (1,) if step in (4, 9) else ())
+    assert compiles(fast)
+    assert_alike(fast, loop)
+    for (key, mine), (_, theirs) in zip(of_state(fast), of_state(loop), strict=True):
+        if key != "master":
+            assert torch.equal(torch.as_tensor(mine), torch.as_tensor(theirs)), key
+    assert all(map(torch.equal, fast_params, loop_params))
+
+
+def test_a_compiled_step_follows_weights_written_behind_autograds_back():
+    params, optimizer = make("AdamFP16", torch.float16, fast=True)
+    steps(params, optimizer, range(3))
+    kept = [value.clone() for value in optimizer.master_params()]
+    for param in params:
+        param.data.view(-1)[:1].fill_(2.0)
+        param.grad = torch.zeros_like(param)
+    for state in optimizer.state.values():
+        state["exp_avg"].zero_()
+    optimizer.step()
+    for master, old, param in zip(optimizer.master_params(), kept, params, strict=True):
+        assert master.reshape(-1)[0] == 2.0 == param.reshape(-1)[0]
+        assert torch.equal(master.reshape(-1)[1:], old.reshape(-1)[1:])
+
+
+def test_the_pass_takes_numbers_out_of_the_loop_and_leaves_the_rest_as_it_is():
+    graph = torch.fx.Graph()
+    number, many, listing = graph.placeholder("a"), graph.placeholder("b"), graph.placeholder("c")
+    number.meta["val"], many.meta["val"] = torch.zeros(()), torch.zeros(3)
+    power = graph.call_function(torch.ops.aten.sqrt.default, (number,))
+    power.meta["val"] = torch.zeros(())
+    again = graph.call_function(torch.ops.aten.sqrt.default, (power,))
+    again.meta["val"] = torch.zeros(())
+    product = graph.call_function(torch.ops.aten.mul.Tensor, (many, again))
+    product.meta["val"] = torch.zeros(3)
+    graph.output((product, listing))
+    _hoist.Hoist()(graph)
+    assert product.args[1].target is torch.ops.aten.as_strided.default
+    assert again.args[0] is power
+    assert _hoist.dimensions(listing) is None
+    assert _hoist.Hoist().uuid()
+
+
+def test_the_functions_with_one_rounding_are_torchs():
+    one, other = (torch.randn(64, generator=torch.Generator().manual_seed(k), dtype=torch.float64) for k in (1, 2))
+    for weight in (0.1, 0.9):
+        torch.testing.assert_close(_hoist.lerp_(one.clone(), other, weight), one.lerp(other, weight))
+    torch.testing.assert_close(
+        _hoist.addcmul_(one.clone(), other, other, value=0.3), one.addcmul(other, other, value=0.3)
+    )
+    for alpha in (1, 0.3):
+        torch.testing.assert_close(_hoist.add(one, other, alpha=alpha), one.add(other, alpha=alpha))
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("name", EVERY_OPTIMIZER)
+def test_every_class_takes_the_steps_of_the_loop(name):
+    dtype = torch.float16 if name in WITH_MASTERS else torch.float32
+    settings = {"weight_decay": 0.1, "maximize": True}
+    (fast_params, fast), (loop_params, loop) = (make(name, dtype, fast=kind, **settings) for kind in (True, False))
+    for params, optimizer in ((fast_params, fast), (loop_params, loop)):
+        steps(params, optimizer, range(12), lambda step: (1, 3) if step in (0, 7) else ())
+    assert compiles(fast)
+    assert_alike(fast, loop, 5e-6)
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("found", [None, [0.0, 1.0, 0.0, 0.0, 1.0, 0.0]])
+@pytest.mark.parametrize("name", ["AdamWarmupCosineDecayFP16", "Adam"])
+def test_with_counts_on_the_device_and_a_scaler_the_steps_are_those_of_the_loop(name, found):
+    dtype = torch.float16 if name in WITH_MASTERS else torch.bfloat16
+    made = [make(name, dtype, fast=kind, capturable=True, unscale_in_step=True) for kind in (True, False)]
+    for params, optimizer in made:
+        for step in range(6):
+            gradients(step, params, (2,) if step == 3 else ())
+            if found is not None:
+                optimizer.grad_scale, optimizer.found_inf = torch.tensor(8.0), torch.tensor(found[step])
+            optimizer.step()
+    assert compiles(made[0][1])
+    assert_alike(made[0][1], made[1][1], 5e-6)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_the_scaler_drives_fast_steps_and_an_overflow_changes_nothing():
+    param = nn.Parameter(torch.ones(8, dtype=torch.float16))
+    optimizer, scaler = AdamFP16([param], lr=0.25, fast=True, unscale_in_step=True), GradScalerFP16("cpu", 4.0)
+    for factor in (1.0, 1.0, float("inf"), 1.0):
+        before = param.detach().clone()
+        optimizer.zero_grad()
+        scaler.scale(param.float().sum() * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert torch.equal(before, param) == (factor != 1.0)
+    assert optimizer.state[param]["step"] == 3
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("first", [True, False])
+def test_a_checkpoint_moves_between_the_two_paths_in_mid_run(first):
+    params, optimizer = make("AdamFP16", torch.float16, fast=first)
+    steps(params, optimizer, range(4))
+    other_params, other = make("AdamFP16", torch.float16, fast=not first)
+    with torch.no_grad():
+        for mine, theirs in zip(other_params, params, strict=True):
+            mine.copy_(theirs)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert other.param_groups[0]["fast"] is not first
+    for these, that in ((params, optimizer), (other_params, other)):
+        steps(these, that, range(4, 9))
+    assert_alike(other, optimizer)
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+def test_a_copy_goes_on_alone(way):
+    pair = make("AdamFP16", torch.float16, fast=True)
+    steps(*pair, range(3))
+    other = way(pair)
+    steps(*pair, range(3, 6))
+    assert all(state["step"] == 3 for state in other[1].state.values())
+    steps(*other, range(3, 6))
+    assert_alike(other[1], pair[1], 0)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_groups_that_join_late_settings_of_their_own_and_another_dtype():
+    made = []
+    for kind in (True, False):
+        params, optimizer = make("AdamFP16", torch.float16, fast=kind)
+        steps(params, optimizer, range(2))
+        late = [nn.Parameter(torch.linspace(-1, 1, 9)), nn.Parameter(torch.linspace(-1, 1, 6))]
+        optimizer.add_param_group(
+            {"params": late, "weight_decay": 0.1, "weight_decouple": False, "lr": torch.tensor(0.1)}
+        )
+        steps(params + late, optimizer, range(2, 8))
+        made.append(optimizer)
+    assert_alike(*made)
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("check", [True, False])
+def test_weights_loaded_or_turned_to_float32_are_followed(check):
+    made = []
+    for kind in (True, False):
+        params, optimizer = make("AdamFP16", torch.float16, fast=kind, check_weights=check)
+        steps(params, optimizer, range(3))
+        with torch.no_grad():
+            for param in params:
+                param.add_(1)
+        steps(params, optimizer, range(3, 5))
+        for param in params:
+            param.grad = None
+            param.data = param.data.float()
+        steps(params, optimizer, range(5, 8))
+        made.append(optimizer)
+    assert "master" not in made[0].state_dict()["state"][0]
+    assert_alike(*made)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_layouts_without_gaps_are_taken_whatever_the_gradients_layout():
+    made = []
+    for kind in (True, False):
+        big = nn.Parameter(torch.linspace(-1, 1, 2**16).view(4, 4, 64, 64).to(memory_format=torch.channels_last))
+        small = nn.Parameter(torch.linspace(-1, 1, 64).half().view(2, 2, 4, 4).to(memory_format=torch.channels_last))
+        optimizer = AdamFP16([big, small], fast=kind)
+        for step in range(3):
+            big.grad, small.grad = torch.full(big.shape, step + 1.0), torch.full(small.shape, step + 1.0).half()
+            optimizer.step()
+        made.append(optimizer)
+    assert len(made[0].__dict__["_plans"][0].blocks) == 2
+    assert_alike(*made)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_what_does_not_fit_is_left_to_the_loop_with_one_warning():
+    made, base = [], torch.linspace(-1, 1, 30)
+    for kind in (True, False):
+        params = [
+            nn.Parameter(torch.linspace(-1, 1, 12)),
+            nn.Parameter(torch.complex(base[:6], base[6:12])),
+            nn.Parameter(base.clone().view(5, 6)[:, :3]),
+            nn.Parameter(torch.empty(0, 3)),
+            nn.Parameter(torch.ones(1)),
+        ]
+        optimizer = Adam(params, fast=kind)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for step in range(4):
+                for param in params:
+                    param.grad = torch.full_like(param, step + 1.0)
+                optimizer.step()
+        assert all(one.filename == __file__ for one in said)
+        assert [str(one.message)[:48] for one in said] == (
+            ["fast=True steps 3 parameter(s) one by one, the f"] if kind else []
+        )
+        made.append(optimizer)
+    for mine, theirs in zip(weights(made[0]), weights(made[1]), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_without_a_compiler_the_loop_runs_and_says_so_once(monkeypatch):
+    def compile_(*args, **kwargs):
+        raise RuntimeError("no compiler\nand a long story")
+
+    monkeypatch.setattr(_fast, "_kernels", {})
+    monkeypatch.setattr(torch, "compile", compile_)
+    params, optimizer = make("Adam", torch.float32, fast=True)
+    with pytest.warns(
+        UserWarning, match="parameter by parameter, with the same results: RuntimeError: no compiler. It"
+    ) as said:
+        steps(params, optimizer, range(4))
+    assert len(said) == 1
+    assert said[0].filename == __file__
+    loop_params, loop = make("Adam", torch.float32)
+    steps(loop_params, loop, range(4))
+    assert_alike(optimizer, loop, 0)
+
+
+def test_a_kernel_that_computes_something_else_is_not_used(monkeypatch):
+    monkeypatch.setattr(_fast, "_kernels", {})
+    monkeypatch.setattr(_fast, "compiled", lambda *args: lambda *tensors: None)
+    params, optimizer = make("Adam", torch.float32, fast=True)
+    with pytest.warns(UserWarning, match="the compiled kernel gets the weights wrong with this version of torch"):
+        steps(params, optimizer, range(3))
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_setting_that_changes_at_every_step_is_left_to_the_loop(monkeypatch):
+    monkeypatch.setattr(_fast, "MOST_KERNELS", 2)
+    made = []
+    for kind in (True, False):
+        params, optimizer = make("Adam", torch.float32, fast=kind)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for step in range(5):
+                optimizer.param_groups[0]["weight_decay"] = 0.1 + step / 100
+                steps(params, optimizer, [step])
+        assert [str(one.message)[:44] for one in said] == (
+            ["a setting of Adam other than lr changes from"] if kind else []
+        )
+        made.append(optimizer)
+    assert_alike(*made)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_more_parameters_than_a_block_holds_make_several_and_share_their_scratch(monkeypatch):
+    monkeypatch.setattr(_fast, "BLOCK", {"cpu": 40})
+    made = [make("AdamFP16", torch.float16, [(30,), (20,), (50,), (5,), (6,)], fast=kind) for kind in (True, False)]
+    for params, optimizer in made:
+        steps(params, optimizer, range(4))
+    assert len(made[0][1].__dict__["_plans"][0].blocks) == 4
+    assert_alike(made[0][1], made[1][1])
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_sophia_still_says_at_its_first_step_that_nobody_looked_at_the_curvature():
+    class SophiaFP16(MasterWeights, Sophia):
+        pass
+
+    param = nn.Parameter(torch.ones(4, dtype=torch.float16))
+    param.grad = torch.ones_like(param)
+    with pytest.warns(UserWarning, match="Hessian is still 0"):
+        SophiaFP16([param], fast=True).step()
+
+
+def test_a_kernel_serves_all_shapes_and_is_compiled_once():
+    steps(*make("AdamFP16", torch.float16, fast=True), range(2))
+    counted = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert counted > 0
+    for shapes in ([(5,)], [(2, 3)] * 40, [(2**17,), (9,)]):
+        params, optimizer = make("AdamFP16", torch.float16, shapes, fast=True)
+        steps(params, optimizer, range(3))
+        assert compiles(optimizer)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == counted
