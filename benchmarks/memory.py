@@ -17,8 +17,9 @@ def held() -> int:
     """Return the bytes that all tensors of this process hold on the CPU."""
     gc.collect()
     pieces = {}
-    for thing in gc.get_objects():
-        if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.device.type == "cpu":
+    tensors = [thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, torch.nn.Parameter)]
+    for thing in tensors:
+        if thing.device.type == "cpu" and thing.layout is torch.strided:  # a sparse one has no memory of its own
             storage = thing.untyped_storage()
             pieces[storage.data_ptr()] = storage.nbytes()
     return sum(pieces.values())

@@ -14,6 +14,9 @@ LONGEST = (
     "tests/notebooks/test_half_precision_training.py",
     "tests/mkdocs_annotate/test_rows.py",
     "tests/site/test_bad_input.py",
+    "tests/labml_opt/test_distributed.py",
+    "tests/labml_opt/test_fast.py",
+    "tests/labml_opt/test_trainers.py",
 )
 
 if "PYTEST_XDIST_WORKER" in os.environ:
