@@ -2,31 +2,34 @@
 The fast path: the pages' own update, compiled, over blocks of many parameters.
 
 A step in Python costs some ten calls for each parameter, and each of them reads and writes memory anew. Here the very
-methods that the pages show, `step_param` and what it calls, go through `torch.compile` once and come back as one loop
-over memory, and parameters are put together to blocks so that the loop is called a few times a step instead of 500. The
-guide "How it is made fast" explains why that is all there is to gain.
+methods that the pages show, `step_param` and what it calls, are compiled once to one loop over memory (`_kernels`), and
+parameters are put together to blocks so that the loop is called a few times a step instead of 500. The guide "How it is
+made fast" explains why that is all there is to gain.
 
 * A parameter of `LARGE` values or more is a block of its own; nothing of it is copied.
 * Smaller ones share blocks. Their state lives in the block (`state["exp_avg"]` is a view of it, so checkpoints look as
   always), their gradients and weights are gathered into scratch memory that all blocks share, and the weights are
-  written back.
-* The compiled function runs over any slice of a block: a missing gradient, or another step count, cuts a block in two.
+  written back (`_copies`).
+* The kernel runs over any slice of a block: a missing gradient, or another step count, cuts a block in two.
 
 What doesn't fit is handed back to the loop of the base class: parameters whose state is still to be made, DTensors,
-complex numbers, memory with gaps. A kernel is compared with the uncompiled function before it is used.
+complex numbers, memory with gaps.
+
+Whatever a step asks of each of 500 parameters, `map` asks: a loop in Python would take longer than the arithmetic.
 """
 
 from __future__ import annotations
 
 import itertools
 import operator
-import types
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from labml_opt._copies import Row, addresses
+from labml_opt._kernels import Kernel, kernel_for, keys_of, warn_once
 
 if TYPE_CHECKING:
     from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
@@ -36,150 +39,166 @@ if TYPE_CHECKING:
 LARGE = 2**16
 BLOCK = {"cpu": 2**18}
 BLOCK_ELSEWHERE = 2**24
-# A number that changes at every step, other than the rate, would compile a kernel at every step.
-MOST_KERNELS = 16
-# What a kernel is compiled and compared with. Long enough that it is worth several threads.
-PROBE = 2**16
 
 FORMATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-NOT_OF_THE_RULE = ("params", "t", "lr", "fast", "check_weights", "unscale_in_step", "capturable", "initial_lr")
 
-DTYPE = operator.attrgetter("dtype")
-Update = Callable[..., None]
-_kernels: dict[Any, Update | None] = {}
-
-
-class Member:
-    """A parameter in a block, and where its values are."""
-
-    def __init__(self, param: Tensor, state: State, start: int) -> None:
-        self.param, self.state = param, state
-        self.start, self.end = start, start + param.numel()
-        self.version = -1
-        self.kin = 0
+VERSION = operator.attrgetter("_version")
 
 
 class Block:
     """Parameters of one group, dtype and device, and their state in one piece of memory for each kind of state."""
 
-    def __init__(self, members: list[Member], keys: list[str], capturable: bool) -> None:
-        self.members, self.capturable = members, capturable
-        first = members[0].param
-        self.device, self.dtype = first.device, first.dtype
-        self.large = len(members) == 1 and members[0].end >= LARGE
-        self.counts = torch.zeros(len(members), device=self.device)
-        self.flat: State = {}
-        self.parts: list[tuple[State, str, Tensor]] = []
-        self.places: list[int] = []
-        self.aliases: list[Tensor] = []
-        self.rows: list[Tensor] = []
-        self.in_rows = False
-        for key in keys:
+    def __init__(self, params: list[Tensor], states: list[State], capturable: bool) -> None:
+        self.params, self.states, self.capturable = params, states, capturable
+        self.keys = keys_of(states[0])
+        self.device, self.dtype = params[0].device, params[0].dtype
+        self.row = Row(params)
+        self.ends = list(itertools.accumulate(self.row.sizes))
+        self.large = self.ends[0] >= LARGE
+        self.values: list[Tensor] = []
+        for key in self.keys:
             if self.large:
-                self.flat[key] = in_a_row(members[0].state[key])
-                self.parts.append((members[0].state, key, members[0].state[key]))
+                self.values.append(in_a_row(states[0][key]))
                 continue
-            dtype = members[0].state[key].dtype
-            self.flat[key] = torch.zeros(members[-1].end, dtype=dtype, device=self.device)
-            for member, view in zip(members, self.views_of(self.flat[key]), strict=True):
-                member.state[key] = view.copy_(member.state[key])
-                self.parts.append((member.state, key, view))
+            flat = torch.zeros(self.ends[-1], dtype=states[0][key].dtype, device=self.device)
+            for state, view in zip(states, self.views_of(flat), strict=True):
+                state[key] = view.copy_(state[key])
+            self.values.append(flat)
+
+        # Counts on the device can't be compared at every step. They are read once, here; from then on those that were
+        # equal and have stepped together are equal, and their kin is the same number.
+        self.kin = [int(state["step"]) for state in states]
         if capturable:
-            # Counts on the device can't be compared at every step. They are read once, here; from then on those that
-            # were equal and have stepped together are equal.
-            for number, member in enumerate(members):
-                member.kin = int(member.state["step"])
-                member.state["step"] = self.counts[number].copy_(member.state["step"])
-                self.parts.append((member.state, "step", member.state["step"]))
-            self.next_kin = max(member.kin for member in members) + 1
+            self.next_kin = max(self.kin) + 1
+            self.counts = torch.zeros(len(params), device=self.device)
+            for state, count in zip(states, self.counts.unbind(), strict=True):
+                state["step"] = count.copy_(state["step"])
+        # The state as it is. When something else is found in its place, the block is made anew.
+        self.held = list(itertools.chain.from_iterable(map(dict.values, states)))
+        self.locate()
+        self.versions = [-1] * len(params)
+        self.grads: list[Tensor | None] = []
+        self.grad_places: Any = None
+
+    def locate(self) -> None:
+        """Note where the weights are."""
+        self.places = addresses(self.params)
+        self.in_rows = self.row.places(self.params) is not None
+        # The same weights in the same memory, for which autograd does nothing but count their version.
+        self.aliases = [in_a_row(self.params[0])] if self.large else [param.detach() for param in self.params]
+
+    def fits(self) -> bool:
+        """Return whether parameters and state are still what the block was made of."""
+        if sum(map(len, self.states)) != len(self.held):
+            return False
+        if not all(map(operator.is_, self.held, itertools.chain.from_iterable(map(dict.values, self.states)))):
+            return False
+        if addresses(self.params) != self.places:
+            if {param.dtype for param in self.params} != {self.dtype} or not all(map(is_plain, self.params)):
+                return False
+            self.locate()
+        return True
+
+    def has_gradients(self) -> bool:
+        """Fetch the gradients; return whether all are ordinary tensors, or not there."""
+        self.grads = [param.grad for param in self.params]
+        self.grad_places = None
+        kinds = set(map(type, self.grads))
+        if kinds == {Tensor} and not self.large:
+            # None of them is sparse, if each has values that simply lie there.
+            self.grad_places = self.row.places(self.grads)  # type: ignore[arg-type]
+            if self.grad_places is not None:
+                return True
+        there = [grad for grad in self.grads if grad is not None]
+        return kinds <= {Tensor, type(None)} and all(grad.layout is torch.strided for grad in there)
+
+    def stepped(self, part: slice) -> None:
+        """Count a step for some parameters, whose counts are equal."""
+        if self.capturable:
+            # The kernel has counted the first of them.
+            self.counts[part].copy_(self.counts[part.start].clone())
+            if part.stop - part.start < self.kin.count(self.kin[part.start]):
+                self.kin[part] = [self.next_kin] * (part.stop - part.start)
+                self.next_kin += 1
+            return
+        now = self.kin[part.start] + 1
+        self.kin[part] = [now] * (part.stop - part.start)
+        for state in self.states[part]:
+            state["step"] = now
+        # All states have the same entries in the same order.
+        width, first = len(self.states[0]), list(self.states[0]).index("step")
+        self.held[part.start * width + first : part.stop * width : width] = self.kin[part]
 
     def views_of(self, flat: Tensor) -> list[Tensor]:
-        """Return the members' parts of `flat`, in their shapes."""
-        return [flat[m.start : m.end].view(m.param.shape) for m in self.members]
+        """Return the parameters' parts of `flat`, in their shapes."""
+        starts = [0, *self.ends]
+        return [flat[start:end].view(p.shape) for start, end, p in zip(starts, self.ends, self.params, strict=False)]
 
     def runs(self, grads: list[Tensor | None]) -> Iterator[slice]:
         """
-        Yield the members that can take the step together: side by side, with gradients of one dtype, and one count.
+        Yield the parameters that can take the step together: side by side, with gradients of one dtype, and one count.
 
-        * `grads` are the gradients of the members
+        * `grads` are the gradients of all of them
         """
-        counts = [member.kin for member in self.members] if self.capturable else [m.state["step"] for m in self.members]
-        marks = [grad if grad is None else (grad.dtype, count) for grad, count in zip(grads, counts, strict=True)]
+        together = self.kin.count(self.kin[0]) == len(grads) and self.ends[-1] > 1 and set(map(type, grads)) == {Tensor}
+        if together and len({grad.dtype for grad in grads}) == 1:  # type: ignore[union-attr]
+            yield slice(0, len(grads))
+            return
+        marks = [grad if grad is None else (grad.dtype, kin) for grad, kin in zip(grads, self.kin, strict=True)]
         begin = 0
         for mark, run in itertools.groupby(marks):
             end = begin + sum(1 for _ in run)
             # The compiler takes a single value for another kind of tensor; it is left to the loop.
-            if mark is not None and self.members[end - 1].end - self.members[begin].start > 1:
+            if mark is not None and self.ends[end - 1] - (self.ends[begin - 1] if begin else 0) > 1:
                 yield slice(begin, end)
             begin = end
-
-    def weights_of(self, params: list[Tensor], part: slice) -> list[Tensor]:
-        """
-        Return the same weights in the same memory, for which autograd does nothing but count their version.
-
-        * `params` are the members of `part`
-        """
-        if [param.data_ptr() for param in params] != self.places[part]:
-            self.places = [member.param.data_ptr() for member in self.members]
-            self.aliases = [member.param.detach() for member in self.members]
-            self.in_rows = all(alias.is_contiguous() for alias in self.aliases)
-            self.rows = [alias.view(-1) for alias in self.aliases] if self.in_rows else []
-        return self.aliases[part]
 
 
 class Plan:
     """The blocks of one parameter group."""
 
-    def __init__(self, optimizer: GenericAdaptiveOptimizer, group: Group, params: list[Tensor]) -> None:
+    def __init__(self, optimizer: GenericAdaptiveOptimizer, group: Group) -> None:
+        self.listed = list(group["params"])
+        self.states = list(optimizer.state.values())
+        self.capturable = group["capturable"]
         self.blocks: list[Block] = []
-        self.members: list[Member] = []
         self.scratch: dict[Any, Tensor] = {}
         self.views: dict[Any, list[Tensor]] = {}
+        self.others: list[Tensor] = []
+        self.ready = False
         alike: dict[Any, list[Tensor]] = {}
-        for param in params:
-            alike.setdefault((param.device, param.dtype, tuple(keys_of(optimizer.state[param]))), []).append(param)
-        for (device, _, keys), some in alike.items():
-            small = [param for param in some if param.numel() < LARGE]
-            for param in some:
-                if param.numel() >= LARGE:
-                    self.add([Member(param, optimizer.state[param], 0)], list(keys), group)
-            limit = BLOCK.get(device.type, BLOCK_ELSEWHERE)
-            members: list[Member] = []
-            for param in small:
-                if members and members[-1].end + param.numel() > limit:
-                    self.add(members, list(keys), group)
-                    members = []
-                members.append(Member(param, optimizer.state[param], members[-1].end if members else 0))
-            if members:
-                self.add(members, list(keys), group)
-        self.params = [member.param for member in self.members]
-        self.known = set(map(id, self.params))
-        self.dtypes = [param.dtype for param in self.params]
-        self.capturable = group["capturable"]
-        self.states = list(optimizer.state.values())
-        parts = [part for block in self.blocks for part in block.parts]
-        self.parts = tuple(zip(*parts, strict=True))
-
-    def add(self, members: list[Member], keys: list[str], group: Group) -> None:
-        """Make a block."""
-        self.blocks.append(Block(members, keys, group["capturable"]))
-        self.members += members
+        for param in dict.fromkeys(self.listed):
+            state = optimizer.state.get(param, {})
+            if is_plain(param) and is_complete(state, param):
+                kind = (param.device, param.dtype, param.is_contiguous(), tuple(state))
+                alike.setdefault(kind, []).append(param)
+            else:
+                self.others.append(param)
+        for (device, *_), params in alike.items():
+            for some in shares(params, BLOCK.get(device.type, BLOCK_ELSEWHERE)):
+                states = [optimizer.state[param] for param in some]
+                self.blocks.append(Block(some, states, self.capturable))
 
     def fits(self, optimizer: GenericAdaptiveOptimizer, group: Group) -> bool:
-        """Return whether all is still where the blocks have it. Asked at every step, so `map` does the loops."""
-        if self.capturable != group["capturable"] or len(self.states) != len(optimizer.state):
-            return False
-        states, keys, tensors = self.parts
+        """Return whether all is still where the blocks have it."""
         return (
-            all(map(operator.is_, self.states, optimizer.state.values()))
-            and all(map(operator.is_, map(dict.get, states, keys), tensors))
-            and all(map(operator.is_, map(DTYPE, self.params), self.dtypes))
+            self.capturable == group["capturable"]
+            and len(self.listed) == len(group["params"])
+            and len(self.states) == len(optimizer.state)
+            and all(map(operator.is_, self.listed, group["params"]))
+            and all(map(operator.is_, self.states, optimizer.state.values()))
+            and all(block.fits() for block in self.blocks)
         )
 
+    def has_gradients(self) -> bool:
+        """Fetch the gradients; return whether the blocks can do with them, and nothing else has one."""
+        self.ready = not with_gradient(self.others) and all(block.has_gradients() for block in self.blocks)
+        return self.ready
+
     def gathered(self, kind: str, block: Block, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
-        """Return scratch memory for a block, whole and in the members' shapes; all blocks use the same."""
+        """Return scratch memory for a block, whole and in the parameters' shapes; all blocks use the same."""
         place = (kind, dtype, block.device)
-        size = block.members[-1].end
+        size = block.ends[-1]
         if place not in self.scratch or self.scratch[place].numel() < size:
             self.scratch[place] = torch.zeros(size, dtype=dtype, device=block.device)
             self.views = {key: views for key, views in self.views.items() if key[1:] != place}
@@ -190,29 +209,49 @@ class Plan:
         return flat, views
 
 
+def shares(params: list[Tensor], limit: int) -> Iterator[list[Tensor]]:
+    """Share parameters out: each large one alone, small ones together until `limit` values are reached."""
+    some: list[Tensor] = []
+    size = 0
+    for param in params:
+        if param.numel() >= LARGE:
+            yield [param]
+            continue
+        if some and size + param.numel() > limit:
+            yield some
+            some, size = [], 0
+        some.append(param)
+        size += param.numel()
+    if some:
+        yield some
+
+
+def is_ready(optimizer: GenericAdaptiveOptimizer, number: int, group: Group) -> bool:
+    """
+    Return whether the blocks of a group hold all that has a gradient, and each gradient is an ordinary tensor.
+
+    * `number` is the group's place in the optimizer
+    """
+    plan = optimizer.__dict__.get("_plans", {}).get(number)
+    return plan is not None and plan.fits(optimizer, group) and plan.has_gradients()
+
+
 def step(
-    optimizer: GenericAdaptiveOptimizer,
-    number: int,
-    group: Group,
-    params: list[Tensor],
-    grad_scale: Any,
-    found_inf: Any,
+    optimizer: GenericAdaptiveOptimizer, number: int, group: Group, grad_scale: Any, found_inf: Any
 ) -> list[Tensor]:
     """
-    Take the step for all of `params` that can be taken in blocks, and return the others.
+    Take the step for all parameters of a group that can be taken in blocks, and return the others with a gradient.
 
     * `number` is the group's place in the optimizer
     * `group` is the group at this step, with its rate
-    * `params` have a gradient; each is there once
     * `grad_scale` and `found_inf` are what a loss scaler left, numbers, tensors or `None`
     """
     plans: dict[int, Plan] = optimizer.__dict__.setdefault("_plans", {})
     plan = plans.get(number)
-    if plan is not None and not plan.fits(optimizer, group):
-        del plans[number]
-        plan = None
-    fresh = [param for param in params if plan is None or id(param) not in plan.known]
-    odd = [param for param in fresh if not is_plain(param)]
+    if plan is None or not plan.ready:
+        plan = plans[number] = Plan(optimizer, group)
+    left = with_gradient(plan.others)
+    odd = [param for param in left if not is_plain(param)]
     if odd:
         warn_once(
             optimizer,
@@ -220,213 +259,98 @@ def step(
             "complex numbers and memory with gaps or overlaps are left to the loop, which is right for all of them",
             depth=7,
         )
-        fresh = [param for param in fresh if is_plain(param)]
-    if any(is_complete(optimizer.state.get(param, {}), param) for param in fresh):
-        ready = [p for p in dict.fromkeys(group["params"]) if is_complete(optimizer.state.get(p, {}), p)]
-        plan = plans[number] = Plan(optimizer, group, [param for param in ready if is_plain(param)])
+
+    # Kernels are the same for many blocks, and to ask for one takes a while.
+    kernels: dict[Any, Kernel | None] = {}
+
+    def kernel_of(dtype: torch.dtype, grad_dtype: torch.dtype, device: torch.device) -> Kernel | None:
+        kind = (dtype, grad_dtype, device)
+        if kind not in kernels:
+            kernels[kind] = kernel_for(optimizer, group, *kind, grad_scale, found_inf)
+        return kernels[kind]
 
     # The first step of a parameter makes its state, which is the loop's business. What the next one needs is compiled
     # now, so that all waiting is in the first step.
-    for dtype, grad_dtype, device in {(p.dtype, p.grad.dtype, p.device) for p in fresh}:  # type: ignore[union-attr]
-        kernel_for(optimizer, group, dtype, grad_dtype, device, grad_scale, found_inf)
-    if plan is None:
-        return params
+    for param in left:
+        if is_plain(param):
+            kernel_of(param.dtype, param.grad.dtype, param.device)  # type: ignore[union-attr]
 
-    grad_scale, found_inf = (as_scalar(value) for value in (grad_scale, found_inf))
-    done: list[Tensor] = []
+    scaling = [as_scalar(value) for value in (grad_scale, found_inf)]
     for block in plan.blocks:
-        grads = [member.param.grad for member in block.members]
+        grads = block.grads if plan.ready else [param.grad for param in block.params]
+        begin = 0
         for part in list(block.runs(grads)):
-            grad_dtype = grads[part.start].dtype
-            kernel = kernel_for(optimizer, group, block.dtype, grad_dtype, block.device, grad_scale, found_inf)
+            kernel = kernel_of(block.dtype, grads[part.start].dtype, block.device)
             if kernel is not None:
-                run(optimizer, kernel, plan, block, part, grads[part], group, grad_scale, found_inf)
-                done += [member.param for member in block.members[part]]
-    if len(done) == len(params):
-        return []
-    taken = set(map(id, done))
-    return [param for param in params if id(param) not in taken]
+                left += with_gradient(block.params[begin : part.start])
+                run(optimizer, kernel, plan, block, part, grads[part], group, scaling)
+                begin = part.stop
+        left += with_gradient(block.params[begin:])
+        block.grads, block.grad_places = [], None
+    plan.ready = False
+    return left
 
 
 def run(
     optimizer: GenericAdaptiveOptimizer,
-    kernel: Update,
+    kernel: Kernel,
     plan: Plan,
     block: Block,
     part: slice,
     grads: list[Any],
     group: Group,
-    grad_scale: Any,
-    found_inf: Any,
+    scaling: list[Any],
 ) -> None:
-    """Take the step for some members of a block that stand side by side."""
-    members = block.members[part]
-    params = [member.param for member in members]
-    master = "master" in block.flat
-    values = slice(members[0].start, members[-1].end)
+    """Take the step for some parameters of a block that stand side by side."""
+    params, states = block.params[part], block.states[part]
+    master = "master" in block.keys
+    begin = block.ends[part.start - 1] if part.start else 0
+    place = slice(begin, block.ends[part.stop - 1])
 
     # With `check_weights=False` writes that autograd knows of are noticed all the same: they count up the version.
-    if master and not group["check_weights"]:
-        for member in members:
-            if member.version != member.param._version:
-                optimizer.weights_to_update(member.state, group, member.param)
+    unseen = master and not group["check_weights"]
+    if unseen and list(map(VERSION, params)) != block.versions[part]:
+        for param, state, version in zip(params, states, block.versions[part], strict=True):
+            if param._version != version:
+                optimizer.weights_to_update(state, group, param)
 
+    places = block.places[part] if block.in_rows else None
     if block.large:
-        param, grad, flat = in_a_row(params[0]), in_a_row_like(grads[0], params[0]), block.flat
+        param, grad = block.aliases[0], in_a_row_like(grads[0], params[0])
     else:
         all_grads, grad_views = plan.gathered("grad", block, grads[0].dtype)
-        gather(all_grads[values], grads, grad_views[part])
-        weights = block.weights_of(params, part)
         all_params, param_views = plan.gathered("param", block, block.dtype)
-        if not master or group["check_weights"]:
-            gather(all_params[values], block.rows[part] if block.in_rows else weights, param_views[part])
-        param, grad = all_params[values], all_grads[values]
-        flat = {key: value[values] for key, value in block.flat.items()}
+        param, grad = all_params[place], all_grads[place]
+        grad_places = block.grad_places and block.grad_places[part]
+        block.row.gather(grad, grads, grad_views[part], grad_places, part.start)
+        if not unseen:
+            block.row.gather(param, block.aliases[part], param_views[part], places, part.start)
 
-    count = (
-        block.counts[part.start] if block.capturable else torch.full((), members[0].state["step"], dtype=torch.float64)
-    )
-    count = count if block.capturable or block.device.type == "cpu" else count.to(block.device)
-    kernel({"step": count, **flat}, as_rate(group["lr"], block.device), param, grad, grad_scale, found_inf)
+    count = block.counts[part.start] if block.capturable else as_number(block.kin[part.start], block.device)
+    values = block.values if len(params) == len(block.params) else [value[place] for value in block.values]
+    kernel(as_number(group["lr"], block.device), count, param, grad, *scaling, *values)
 
     if block.large:
-        torch.autograd.graph.increment_version(params[0])
+        torch.autograd.graph.increment_version(params)
     else:
-        torch._foreach_copy_(weights, param_views[part])
-
-    if block.capturable:
-        block.counts[part].copy_(count.clone())
-        if len(members) < sum(member.kin == members[0].kin for member in block.members):
-            for member in members:
-                member.kin = block.next_kin
-            block.next_kin += 1
-    else:
-        now = members[0].state["step"] + 1
-        for member in members:
-            member.state["step"] = now
-    if master and not group["check_weights"]:
-        for member in members:
-            member.version = member.param._version
+        block.row.scatter(param, block.aliases[part], param_views[part], places, part.start)
+    block.stepped(part)
+    if unseen:
+        block.versions[part] = map(VERSION, params)
 
 
-def kernel_for(
-    optimizer: GenericAdaptiveOptimizer,
-    group: Group,
-    dtype: torch.dtype,
-    grad_dtype: torch.dtype,
-    device: torch.device,
-    grad_scale: Any,
-    found_inf: Any,
-) -> Update | None:
-    """Return the compiled update for a kind of block, or `None` where the loop has to do."""
-    settings = {key: value for key, value in group.items() if key not in NOT_OF_THE_RULE}
-    rate = group["lr"].dtype if isinstance(group["lr"], Tensor) else torch.float64
-    check = bool(group["check_weights"])
-    kind = (type(optimizer), dtype, grad_dtype, device, rate, check, grad_scale is None, found_inf is None)
-    key = (*kind, group["capturable"], *((name, str(value)) for name, value in settings.items()))
-    if key in _kernels:
-        return _kernels[key]
-
-    if sum(other[: len(kind)] == kind for other in _kernels) >= MOST_KERNELS:
-        warn_once(
-            optimizer,
-            f"a setting of {type(optimizer).__name__} other than lr changes from step to step, and fast=True would "
-            "compile a kernel for each value: the loop takes over. Leave fast out, or keep the setting constant",
-        )
-        return None
-    _kernels[key] = None
-    try:
-        kernel = compiled(type(optimizer), {**settings, "capturable": True}, check)
-        compare(optimizer, kernel, group, dtype, grad_dtype, device, rate, grad_scale, found_inf)
-        _kernels[key] = kernel
-    except Exception as error:
-        reason = str(error).strip().splitlines() or [""]
-        warn_once(
-            optimizer,
-            f"fast=True can't be had here, and {type(optimizer).__name__} steps parameter by parameter, with the same "
-            f"results: {type(error).__name__}: {reason[0][:200]}. It needs what torch.compile needs: on a CPU a C++ "
-            "compiler (g++, clang or cl), on a GPU Triton",
-        )
-    return _kernels[key]
-
-
-def compiled(rule_class: type[GenericAdaptiveOptimizer], settings: Group, check: bool) -> Update:
-    """Return `update` below for one class and one set of settings, ready to be compiled at its first call."""
-    # The compiler's modules take a while to import, and only this path needs them.
-    from labml_opt import _hoist
-
-    # The rule without parameters: nothing of an optimizer is held by its kernel.
-    rule = rule_class.__new__(rule_class)
-
-    def update(
-        state: State, rate: Tensor, param: Tensor, grad: Tensor, grad_scale: Tensor | None, found_inf: Tensor | None
-    ) -> None:
-        group = {**settings, "lr": rate}
-        weights = param
-        if "master" in state:
-            weights = state["master"]
-            if check:
-                rule._follow(weights, param, True)  # type: ignore[attr-defined]
-        elif param.dtype in (torch.float16, torch.bfloat16):
-            weights = param.float()
-        with _hoist.ToTheBit():
-            rule._update(state, group, grad, param, weights, grad_scale, found_inf)
-
-    # torch keeps a limited number of versions for each piece of code, so every kernel is a piece of its own.
-    code = update.__code__.replace(co_name=f"update_{len(_kernels)}")
-    own = types.FunctionType(code, update.__globals__, code.co_name, None, update.__closure__)
-    return torch.compile(own, dynamic=True, fullgraph=True, **_hoist.HOW)
-
-
-def compare(
-    optimizer: GenericAdaptiveOptimizer,
-    kernel: Update,
-    group: Group,
-    dtype: torch.dtype,
-    grad_dtype: torch.dtype,
-    device: torch.device,
-    rate: torch.dtype,
-    grad_scale: Any,
-    found_inf: Any,
-) -> None:
-    """Compile the kernel, and raise `RuntimeError` unless two steps with it are two steps of the loop."""
-    wide = torch.float64 if dtype is torch.float64 else torch.float32
-    line = torch.linspace(-3, 3, PROBE, dtype=wide, device=device)
-    param = line.sin().to(dtype)
-    group, counts_on_the_host = {**group, "capturable": True}, not group["capturable"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        state: State = {}
-        weights = optimizer.weights_to_update(state, group, param)
-        optimizer.init_state(state, group, weights)
-    if counts_on_the_host:
-        state["step"] = state["step"].double()
-    there = {key: state[key].clone() for key in ("step", *keys_of(state))}
-    loop, own = param.clone(), param.clone()
-    scale = None if grad_scale is None else torch.full((), 4.0, device=device)
-    found = None if found_inf is None else torch.zeros((), device=device)
-    with torch._dynamo.config.patch(specialize_float=True):
-        for number in range(2):
-            grad = ((line + number).cos() / 8).to(grad_dtype)
-            lr = torch.full((), 1 / 64, dtype=rate, device=device)
-            weights = optimizer.weights_to_update(state, group, loop)
-            optimizer._update(state, {**group, "lr": lr}, grad, loop, weights, scale, found)
-            kernel(there, lr, own, grad, scale, found)
-            for weights in (loop, own) if group["check_weights"] else ():
-                weights[::7].mul_(1.5)
-    for name, mine, right in [("the weights", own, loop), *((key, there[key], state[key]) for key in state)]:
-        if not torch.allclose(mine.double(), right.double(), rtol=1e-2 if mine.dtype != wide else 1e-4, atol=1e-6):
-            raise RuntimeError(f"the compiled kernel gets {name} wrong with this version of torch, {torch.__version__}")
-
-
-def keys_of(state: State) -> list[str]:
-    """Return what of a parameter's state a block holds: all but the count, in an order that a kernel can rely on."""
-    return sorted(key for key in state if key != "step")
+def with_gradient(params: list[Tensor]) -> list[Tensor]:
+    """Return those parameters that have a gradient."""
+    return [param for param in params if param.grad is not None]
 
 
 def is_complete(state: State, param: Tensor) -> bool:
     """Return whether a state has been made and is one that a block can hold: a count, and tensors like the weights."""
-    if "step" not in state or ("master" in state and param.dtype not in (torch.float16, torch.bfloat16)):
+    if (
+        len(state) < 2
+        or "step" not in state
+        or ("master" in state and param.dtype not in (torch.float16, torch.bfloat16))
+    ):
         return False
     return all(
         type(value) is Tensor
@@ -466,30 +390,13 @@ def in_a_row_like(tensor: Tensor, other: Tensor) -> Tensor:
     return in_a_row(tensor)
 
 
-def gather(flat: Tensor, tensors: list[Tensor], views: list[Tensor]) -> None:
-    """Copy tensors into `flat` one behind the other; `views` are their places in it, in their shapes."""
-    # Joining rows takes a third of the time, but it takes rows only.
-    if all(tensor.dim() == 1 for tensor in tensors):
-        torch.cat(tensors, out=flat)
-    else:
-        torch._foreach_copy_(views, tensors)
-
-
 def as_scalar(value: Any) -> Any:
     """Return what a loss scaler left as a tensor with one value and no dimension."""
     return None if value is None else torch.as_tensor(value, dtype=torch.float32).reshape(())
 
 
-def as_rate(value: Any, device: torch.device) -> Tensor:
-    """Return the rate as a tensor; a number is written to the device without waiting for it."""
+def as_number(value: Any, device: torch.device) -> Tensor:
+    """Return a count or a rate as a tensor; a number is written to the device without waiting for it."""
     if isinstance(value, Tensor):
         return value.reshape(()).to(device)
     return torch.full((), value, dtype=torch.float64, device=device)
-
-
-def warn_once(optimizer: GenericAdaptiveOptimizer, message: str, depth: int = 8) -> None:
-    """Say it once for an optimizer, of the line that called `step`."""
-    said: set[str] = optimizer.__dict__.setdefault("_said", set())
-    if message[:40] not in said:
-        said.add(message[:40])
-        warnings.warn(message, stacklevel=depth)

@@ -36,7 +36,7 @@ class Hoist(CustomGraphPass):
 
     def uuid(self) -> Any:
         """Name this pass in the compiler's cache; another number for another pass."""
-        return b"labml_opt.hoist.1"
+        return b"labml_opt.hoist.2"
 
 
 class ToTheBit(TorchFunctionMode):
@@ -95,4 +95,4 @@ def dimensions(node: torch.fx.Node) -> int | None:
 
 # `emulate_precision_casts` keeps a rounding to 16 bits that is undone at once. The look for weights changed from
 # outside consists of one: without it every weight would look changed.
-HOW: dict[str, Any] = {"options": {"post_grad_custom_post_pass": Hoist(), "emulate_precision_casts": True}}
+HOW: dict[str, Any] = {"post_grad_custom_post_pass": Hoist(), "emulate_precision_casts": True}

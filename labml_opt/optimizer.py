@@ -403,6 +403,8 @@ class GenericAdaptiveOptimizer(Optimizer):
         # weights, while the averages of Adam change for every one. A weight on the meta device has a shape and
         # no values. And a group whose step count is a tensor has it on one device.
         for group_number, group in enumerate(self.param_groups):
+            if group["fast"] and _fast.is_ready(self, group_number, group):
+                continue
             devices = {str(param.device) for param in group["params"]} if group["capturable"] else set()
             if len(devices) > 1:
                 raise ValueError(
@@ -457,16 +459,17 @@ class GenericAdaptiveOptimizer(Optimizer):
             # group keeps its own `lr`: that one belongs to the user and to `torch.optim.lr_scheduler`.
             now = {**group, "lr": rate.reshape(()) if isinstance(rate, Tensor) else rate}
 
-            # A parameter that stands in the list twice is one parameter and takes one step.
-            params = [param for param in dict.fromkeys(group["params"]) if param.grad is not None]
-
             # [How it is made fast](guides/fast.md): the same update, compiled, for many parameters at once. It
             # returns those that it leaves to the loop.
             if group["fast"]:
-                params = _fast.step(self, number, now, params, grad_scale, found_inf)
+                params = _fast.step(self, number, now, grad_scale, found_inf)
+
+            # A parameter that stands in the list twice is one parameter and takes one step.
+            else:
+                params = [param for param in dict.fromkeys(group["params"]) if param.grad is not None]
 
             for param in params:
-                self._step_one(now, param, param.grad, grad_scale, found_inf)
+                self._step_one(now, param, param.grad, grad_scale, found_inf)  # type: ignore[arg-type]
 
     def _step_one(self, group: Group, param: Tensor, grad: Tensor, grad_scale: Any, found_inf: Any) -> None:
         # The state never sees half precision: it is made from, and changed together with, FP32 weights. Whether

@@ -1,0 +1,205 @@
+"""
+Kernels: the pages' own update, traced once and compiled to one loop over memory.
+
+`step_param` of a class and all that it calls is followed with tensors that have a shape and no values. What it did is a
+graph, and `torch._inductor`, the compiler behind `torch.compile`, makes one loop of it. It serves any number of values:
+only the count, the rate and the memory change from call to call, so nothing has to be guarded, and a call costs a tenth
+of one through `torch.compile`.
+
+A kernel is compared with the uncompiled update before it is used. Where it can't be had, the loop over parameters goes
+on, and one warning says so.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
+
+# A number that changes at every step, other than the rate, would compile a kernel at every step.
+MOST_KERNELS = 16
+# What a kernel is traced and compared with. Long enough that it is worth several threads.
+PROBE = 2**16
+# Settings that are handed to a kernel at each call, or that it doesn't know.
+NOT_OF_THE_RULE = ("params", "t", "lr", "fast", "check_weights", "unscale_in_step", "capturable", "initial_lr")
+
+# rate, count, weights, gradient, grad_scale, found_inf, and the rest of the state in the order of its names
+Kernel = Callable[..., Any]
+_kernels: dict[Any, Kernel | None] = {}
+
+
+def kernel_for(
+    optimizer: GenericAdaptiveOptimizer,
+    group: Group,
+    dtype: torch.dtype,
+    grad_dtype: torch.dtype,
+    device: torch.device,
+    grad_scale: Any,
+    found_inf: Any,
+) -> Kernel | None:
+    """Return the kernel for weights and gradients of these dtypes, or `None` where the loop has to do."""
+    settings = {key: value for key, value in group.items() if key not in NOT_OF_THE_RULE}
+    rate = group["lr"].dtype if isinstance(group["lr"], Tensor) else torch.float64
+    check, threads = bool(group["check_weights"]), torch.get_num_threads()
+    kind = (type(optimizer), dtype, grad_dtype, device, threads, rate, check, grad_scale is None, found_inf is None)
+    key = (*kind, group["capturable"], *((name, str(value)) for name, value in settings.items()))
+    if key in _kernels:
+        return _kernels[key]
+
+    if sum(other[: len(kind)] == kind for other in _kernels) >= MOST_KERNELS:
+        warn_once(
+            optimizer,
+            f"a setting of {type(optimizer).__name__} other than lr changes from step to step, and fast=True would "
+            "compile a kernel for each value: the loop takes over. Leave fast out, or keep the setting constant",
+        )
+        return None
+    _kernels[key] = None
+    try:
+        probe = Probe(optimizer, group, dtype, grad_dtype, device, rate, grad_scale, found_inf)
+        update = update_of(type(optimizer), {**settings, "capturable": True}, probe.keys, check)
+        kernel = compiled(update, probe.arguments(0), threads)
+        probe.compare(kernel)
+        _kernels[key] = kernel
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [""]
+        warn_once(
+            optimizer,
+            f"fast=True can't be had here, and {type(optimizer).__name__} steps parameter by parameter, with the same "
+            f"results: {type(error).__name__}: {reason[0][:200]}. It needs what torch.compile needs: on a CPU a C++ "
+            "compiler (g++, clang or cl), on a GPU Triton",
+        )
+    return _kernels[key]
+
+
+def update_of(rule_class: type[GenericAdaptiveOptimizer], settings: Group, keys: list[str], check: bool) -> Kernel:
+    """Return the update of a class as a function of tensors: nothing of an optimizer is held by it."""
+    # The compiler's modules take a while to import, and only this path needs them.
+    from labml_opt import _hoist
+
+    rule = rule_class.__new__(rule_class)
+
+    def update(
+        rate: Tensor,
+        count: Tensor,
+        param: Tensor,
+        grad: Tensor,
+        grad_scale: Tensor | None,
+        found_inf: Tensor | None,
+        *values: Tensor,
+    ) -> tuple[()]:
+        state: State = {"step": count, **dict(zip(keys, values, strict=True))}
+        group = {**settings, "lr": rate}
+        weights = param
+        if "master" in state:
+            weights = state["master"]
+            if check:
+                rule._follow(weights, param, True)  # type: ignore[attr-defined]
+        elif param.dtype in (torch.float16, torch.bfloat16):
+            weights = param.float()
+        with _hoist.ToTheBit():
+            rule._update(state, group, grad, param, weights, grad_scale, found_inf)
+        return ()
+
+    return update
+
+
+def compiled(update: Kernel, arguments: list[Any], threads: int) -> Kernel:
+    """Trace `update` with arguments of this kind, and return it as a kernel."""
+    from torch._inductor import standalone_compile
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from labml_opt import _hoist, _prefetch
+
+    # A graph has tensors for its inputs; what is `None` here is so at every call.
+    given = [number for number, argument in enumerate(arguments) if argument is not None]
+
+    def of_tensors(*tensors: Tensor) -> Any:
+        whole: list[Tensor | None] = [None] * len(arguments)
+        for number, tensor in zip(given, tensors, strict=True):
+            whole[number] = tensor
+        return update(*whole)
+
+    tensors = [argument for argument in arguments if argument is not None]
+    graph = make_fx(of_tensors, tracing_mode="symbolic")(*tensors)
+    options = {"config_patches": {**_hoist.HOW, "cpp.threads": threads}}
+    try:
+        with _prefetch.in_time():
+            loop = standalone_compile(graph, tensors, options=options)
+    except Exception:
+        loop = standalone_compile(graph, tensors, options=options)
+    return lambda *arguments: loop(*(argument for argument in arguments if argument is not None))
+
+
+class Probe:
+    """Weights, gradients and state to try a kernel on, and the loop's way with them."""
+
+    def __init__(
+        self,
+        optimizer: GenericAdaptiveOptimizer,
+        group: Group,
+        dtype: torch.dtype,
+        grad_dtype: torch.dtype,
+        device: torch.device,
+        rate: torch.dtype,
+        grad_scale: Any,
+        found_inf: Any,
+    ) -> None:
+        self.optimizer, self.grad_dtype = optimizer, grad_dtype
+        self.wide = torch.float64 if dtype is torch.float64 else torch.float32
+        self.line = torch.linspace(-3, 3, PROBE, dtype=self.wide, device=device)
+        self.rate = torch.full((), 1 / 64, dtype=rate, device=device)
+        self.scale = None if grad_scale is None else torch.full((), 4.0, device=device)
+        self.found = None if found_inf is None else torch.zeros((), device=device)
+        self.group = {**group, "capturable": True, "lr": self.rate}
+        self.loop = self.line.sin().to(dtype)
+        self.state: State = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            optimizer.init_state(self.state, self.group, optimizer.weights_to_update(self.state, self.group, self.loop))
+        if not group["capturable"]:
+            self.state["step"] = self.state["step"].double()
+        self.keys = keys_of(self.state)
+        self.param = self.loop.clone()
+        self.count = self.state["step"].clone()
+        self.values = [self.state[key].clone() for key in self.keys]
+
+    def arguments(self, number: int) -> list[Any]:
+        """Return what a kernel is called with at a step."""
+        grad = ((self.line + number).cos() / 8).to(self.grad_dtype)
+        return [self.rate, self.count, self.param, grad, self.scale, self.found, *self.values]
+
+    def compare(self, kernel: Kernel) -> None:
+        """Raise `RuntimeError` unless two steps with the kernel are two steps of the loop."""
+        for number in range(2):
+            arguments = self.arguments(number)
+            weights = self.optimizer.weights_to_update(self.state, self.group, self.loop)
+            self.optimizer._update(self.state, self.group, arguments[3], self.loop, weights, self.scale, self.found)
+            kernel(*arguments)
+            for weights in (self.loop, self.param) if self.group["check_weights"] else ():
+                weights[::7].mul_(1.5)
+        there = {"the weights": self.param, "step": self.count, **dict(zip(self.keys, self.values, strict=True))}
+        for name, right in {"the weights": self.loop, **self.state}.items():
+            mine, tolerance = there[name], 1e-4 if there[name].dtype == self.wide else 1e-2
+            if not torch.allclose(mine.double(), right.double(), rtol=tolerance, atol=1e-6):
+                raise RuntimeError(
+                    f"the compiled kernel gets {name} wrong with this version of torch, {torch.__version__}"
+                )
+
+
+def keys_of(state: State) -> list[str]:
+    """Return what of a parameter's state a block holds: all but the count, in an order that a kernel can rely on."""
+    return sorted(key for key in state if key != "step")
+
+
+def warn_once(optimizer: GenericAdaptiveOptimizer, message: str, depth: int = 9) -> None:
+    """Say it once for an optimizer, of the line that called `step`."""
+    said: set[str] = optimizer.__dict__.setdefault("_said", set())
+    if message[:40] not in said:
+        said.add(message[:40])
+        warnings.warn(message, stacklevel=depth)
