@@ -9,13 +9,14 @@ made fast" explains why that is all there is to gain.
 * A parameter of `LARGE` values or more is a block of its own; nothing of it is copied.
 * Smaller ones share blocks. Their state lives in the block (`state["exp_avg"]` is a view of it, so checkpoints look as
   always), their gradients and weights are gathered into scratch memory that all blocks share, and the weights are
-  written back (`_copies`).
+  written back (`_lists`).
 * The kernel runs over any slice of a block: a missing gradient, or another step count, cuts a block in two.
 
 What doesn't fit is handed back to the loop of the base class: parameters whose state is still to be made, DTensors,
 complex numbers, memory with gaps.
 
-Whatever a step asks of each of 500 parameters, `map` asks: a loop in Python would take longer than the arithmetic.
+Whatever a step asks of each of 500 parameters, it asks of the list: a loop in Python would take longer than the
+arithmetic.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from labml_opt._copies import Row, addresses
 from labml_opt._kernels import Kernel, kernel_for, keys_of, warn_once
+from labml_opt._lists import Likeness, Row, addresses, same
 
 if TYPE_CHECKING:
     from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
@@ -73,44 +74,35 @@ class Block:
             self.counts = torch.zeros(len(params), device=self.device)
             for state, count in zip(states, self.counts.unbind(), strict=True):
                 state["step"] = count.copy_(state["step"])
-        # The state as it is. When something else is found in its place, the block is made anew.
-        self.held = list(itertools.chain.from_iterable(map(dict.values, states)))
-        self.locate()
-        self.versions = [-1] * len(params)
+        self.versions = [-1] * len(params) if "master" in self.keys else []
+
+        # What `Plan` finds out at each step: gradients, whether they are of one dtype, and the addresses of weights and
+        # gradients, or `None` if their values don't lie there in order.
         self.grads: list[Tensor | None] = []
+        self.uniform = self.grads_in_rows = False
+        self.places: Any = None
         self.grad_places: Any = None
 
     def locate(self) -> None:
-        """Note where the weights are."""
-        self.places = addresses(self.params)
-        self.in_rows = self.row.places(self.params) is not None
-        # The same weights in the same memory, for which autograd does nothing but count their version.
+        """Take the weights as they are now, in the memory where they are now."""
+        # The same memory, for which autograd does nothing but count the version.
         self.aliases = [in_a_row(self.params[0])] if self.large else [param.detach() for param in self.params]
+        self.places = addresses(self.params) if are_rows(self.params) else None
 
-    def fits(self) -> bool:
-        """Return whether parameters and state are still what the block was made of."""
-        if sum(map(len, self.states)) != len(self.held):
-            return False
-        if not all(map(operator.is_, self.held, itertools.chain.from_iterable(map(dict.values, self.states)))):
-            return False
-        if addresses(self.params) != self.places:
-            if {param.dtype for param in self.params} != {self.dtype} or not all(map(is_plain, self.params)):
-                return False
-            self.locate()
-        return True
+    def take(self, grads: list[Tensor | None], alike: bool, places: Any) -> None:
+        """
+        Take the gradients of a step.
 
-    def has_gradients(self) -> bool:
-        """Fetch the gradients; return whether all are ordinary tensors, or not there."""
-        self.grads = [param.grad for param in self.params]
-        self.grad_places = None
-        kinds = set(map(type, self.grads))
-        if kinds == {Tensor} and not self.large:
-            # None of them is sparse, if each has values that simply lie there.
-            self.grad_places = self.row.places(self.grads)  # type: ignore[arg-type]
-            if self.grad_places is not None:
-                return True
-        there = [grad for grad in self.grads if grad is not None]
-        return kinds <= {Tensor, type(None)} and all(grad.layout is torch.strided for grad in there)
+        * `alike` says that they are what those of the last step were
+        * `places` are their addresses then
+        """
+        self.grads = grads
+        if not alike:
+            there = [grad for grad in grads if grad is not None]
+            self.uniform = len(there) == len(grads) and len({grad.dtype for grad in there}) == 1
+            self.grads_in_rows = self.uniform and are_rows(there)
+            places = addresses(there) if self.grads_in_rows else None
+        self.grad_places = places if self.grads_in_rows else None
 
     def stepped(self, part: slice) -> None:
         """Count a step for some parameters, whose counts are equal."""
@@ -120,35 +112,32 @@ class Block:
             if part.stop - part.start < self.kin.count(self.kin[part.start]):
                 self.kin[part] = [self.next_kin] * (part.stop - part.start)
                 self.next_kin += 1
-            return
-        now = self.kin[part.start] + 1
-        self.kin[part] = [now] * (part.stop - part.start)
-        for state in self.states[part]:
-            state["step"] = now
-        # All states have the same entries in the same order.
-        width, first = len(self.states[0]), list(self.states[0]).index("step")
-        self.held[part.start * width + first : part.stop * width : width] = self.kin[part]
+        else:
+            now = self.kin[part.start] + 1
+            self.kin[part] = [now] * (part.stop - part.start)
+            for state in self.states[part]:
+                state["step"] = now
+        if self.versions:
+            self.versions[part] = map(VERSION, self.params[part])
+
+    def count(self, number: int) -> Tensor:
+        """Return the steps that a parameter has taken, as a tensor that the kernel counts up."""
+        return self.counts[number] if self.capturable else as_number(self.kin[number], self.device)
 
     def views_of(self, flat: Tensor) -> list[Tensor]:
         """Return the parameters' parts of `flat`, in their shapes."""
         starts = [0, *self.ends]
         return [flat[start:end].view(p.shape) for start, end, p in zip(starts, self.ends, self.params, strict=False)]
 
-    def runs(self, grads: list[Tensor | None]) -> Iterator[slice]:
-        """
-        Yield the parameters that can take the step together: side by side, with gradients of one dtype, and one count.
-
-        * `grads` are the gradients of all of them
-        """
-        together = self.kin.count(self.kin[0]) == len(grads) and self.ends[-1] > 1 and set(map(type, grads)) == {Tensor}
-        if together and len({grad.dtype for grad in grads}) == 1:  # type: ignore[union-attr]
-            yield slice(0, len(grads))
+    def runs(self) -> Iterator[slice]:
+        """Yield those that can take the step together: side by side, with gradients of one dtype, and one count."""
+        if self.uniform and self.kin.count(self.kin[0]) == len(self.kin):
+            yield slice(0, len(self.kin))
             return
-        marks = [grad if grad is None else (grad.dtype, kin) for grad, kin in zip(grads, self.kin, strict=True)]
+        marks = [grad if grad is None else (grad.dtype, kin) for grad, kin in zip(self.grads, self.kin, strict=True)]
         begin = 0
         for mark, run in itertools.groupby(marks):
             end = begin + sum(1 for _ in run)
-            # The compiler takes a single value for another kind of tensor; it is left to the loop.
             if mark is not None and self.ends[end - 1] - (self.ends[begin - 1] if begin else 0) > 1:
                 yield slice(begin, end)
             begin = end
@@ -159,41 +148,127 @@ class Plan:
 
     def __init__(self, optimizer: GenericAdaptiveOptimizer, group: Group) -> None:
         self.listed = list(group["params"])
-        self.states = list(optimizer.state.values())
+        self.all_states = list(optimizer.state.values())
         self.capturable = group["capturable"]
-        self.blocks: list[Block] = []
         self.scratch: dict[Any, Tensor] = {}
         self.views: dict[Any, list[Tensor]] = {}
+        self.blocks: list[Block] = []
         self.others: list[Tensor] = []
-        self.ready = False
         alike: dict[Any, list[Tensor]] = {}
         for param in dict.fromkeys(self.listed):
             state = optimizer.state.get(param, {})
             if is_plain(param) and is_complete(state, param):
-                kind = (param.device, param.dtype, param.is_contiguous(), tuple(state))
-                alike.setdefault(kind, []).append(param)
+                alike.setdefault((param.device, param.dtype, param.is_contiguous(), tuple(state)), []).append(param)
             else:
                 self.others.append(param)
         for (device, *_), params in alike.items():
             for some in shares(params, BLOCK.get(device.type, BLOCK_ELSEWHERE)):
-                states = [optimizer.state[param] for param in some]
-                self.blocks.append(Block(some, states, self.capturable))
+                # The compiler takes a single value for another kind of tensor; it is left to the loop.
+                if len(some) == 1 == some[0].numel():
+                    self.others += some
+                else:
+                    self.blocks.append(Block(some, [optimizer.state[param] for param in some], self.capturable))
+        self.params = [param for block in self.blocks for param in block.params]
+        self.states = [state for block in self.blocks for state in block.states]
+        self.kinds = [(block.dtype, block.device) for block in self.blocks for _ in block.params]
+        self.sizes = [size for block in self.blocks for size in block.row.sizes]
+        self.held = list(itertools.chain.from_iterable(map(dict.values, self.states)))
+        self.grad_likeness = Likeness([])
+        self.rules: list[Any] = []
+        self.kernels: dict[Any, Kernel | None] = {}
+        self.locate()
+        self.still_fits, self.ready = True, False
+
+    def locate(self) -> None:
+        """Take the parameters as they are now, in the memory where they are now."""
+        self.likeness, self.places = Likeness(self.params), addresses(self.params)
+        for block in self.blocks:
+            block.locate()
+
+    def hold(self) -> bool:
+        """
+        Take the counts as they are now; return whether all else of the state is what it was.
+
+        State put in place of another, as programs do that move it to another device, makes the blocks anew.
+        """
+        now = list(itertools.chain.from_iterable(map(dict.values, self.states)))
+        names = list(itertools.chain.from_iterable(self.states))
+        if len(now) != len(self.held) or self.capturable:
+            return False
+        for name, value, held in zip(names, now, self.held, strict=True):
+            if value is not held and name != "step":
+                return False
+        self.held = now
+        for block in self.blocks:
+            block.kin = [state["step"] for state in block.states]
+        return True
 
     def fits(self, optimizer: GenericAdaptiveOptimizer, group: Group) -> bool:
-        """Return whether all is still where the blocks have it."""
-        return (
+        """Return whether parameters and state are still what the blocks were made of."""
+        if not (
             self.capturable == group["capturable"]
             and len(self.listed) == len(group["params"])
-            and len(self.states) == len(optimizer.state)
+            and len(self.all_states) == len(optimizer.state)
             and all(map(operator.is_, self.listed, group["params"]))
-            and all(map(operator.is_, self.states, optimizer.state.values()))
-            and all(block.fits() for block in self.blocks)
-        )
+            and all(map(operator.is_, self.all_states, optimizer.state.values()))
+            and (same(self.states, self.held) or self.hold())
+        ):
+            return False
+        if not self.likeness.has(self.params) or addresses(self.params) != self.places:
+            if (
+                [(param.dtype, param.device) for param in self.params] != self.kinds
+                or [param.numel() for param in self.params] != self.sizes
+                or not all(map(is_plain, self.params))
+            ):
+                return False
+            self.locate()
+        return True
 
     def has_gradients(self) -> bool:
-        """Fetch the gradients; return whether the blocks can do with them, and nothing else has one."""
-        self.ready = not with_gradient(self.others) and all(block.has_gradients() for block in self.blocks)
-        return self.ready
+        """Fetch the gradients; return whether all are ordinary tensors, or not there."""
+        grads = [param.grad for param in self.params]
+        alike = self.grad_likeness.has(grads)
+        if not alike:
+            there = [grad for grad in grads if grad is not None]
+            if {(type(grad), grad.layout) for grad in there} - {(Tensor, torch.strided)}:
+                return False
+            if len(there) == len(grads):
+                self.grad_likeness = Likeness(there)
+        places = addresses(grads) if alike else None  # type: ignore[arg-type]
+        begin = 0
+        for block in self.blocks:
+            end = begin + len(block.params)
+            block.take(grads[begin:end], alike, places and places[begin:end])
+            begin = end
+        return True
+
+    def counted(self) -> None:
+        """Hold the counts after a step."""
+        begin = 0
+        for block in [] if self.capturable else self.blocks:
+            # All states of a block have the same entries in the same order.
+            width, place = len(block.states[0]), list(block.states[0]).index("step")
+            end = begin + width * len(block.states)
+            self.held[begin + place : end : width] = block.kin
+            begin = end
+
+    def kernel(
+        self,
+        optimizer: GenericAdaptiveOptimizer,
+        group: Group,
+        kind: tuple[torch.dtype, torch.dtype, torch.device],
+        grad_scale: Any,
+        found_inf: Any,
+    ) -> Kernel | None:
+        """Return the kernel for weights and gradients of these dtypes, on this device, as long as the settings stay."""
+        rules = [value for key, value in group.items() if key not in ("t", "lr")]
+        if len(rules) != len(self.rules) or not all(map(operator.is_, rules, self.rules)):
+            self.rules, self.kernels = rules, {}
+        lr = group["lr"].dtype if isinstance(group["lr"], Tensor) else None
+        key = (*kind, lr, torch.get_num_threads(), grad_scale is None, found_inf is None)
+        if key not in self.kernels:
+            self.kernels[key] = kernel_for(optimizer, group, *kind, grad_scale, found_inf)
+        return self.kernels[key]
 
     def gathered(self, kind: str, block: Block, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
         """Return scratch memory for a block, whole and in the parameters' shapes; all blocks use the same."""
@@ -233,7 +308,11 @@ def is_ready(optimizer: GenericAdaptiveOptimizer, number: int, group: Group) -> 
     * `number` is the group's place in the optimizer
     """
     plan = optimizer.__dict__.get("_plans", {}).get(number)
-    return plan is not None and plan.fits(optimizer, group) and plan.has_gradients()
+    if plan is None:
+        return False
+    plan.still_fits = plan.fits(optimizer, group)
+    plan.ready = plan.still_fits and plan.has_gradients()
+    return plan.ready and not with_gradient(plan.others)
 
 
 def step(
@@ -248,8 +327,11 @@ def step(
     """
     plans: dict[int, Plan] = optimizer.__dict__.setdefault("_plans", {})
     plan = plans.get(number)
-    if plan is None or not plan.ready:
+    if plan is None or not plan.still_fits:
         plan = plans[number] = Plan(optimizer, group)
+        plan.ready = plan.has_gradients()
+    if not plan.ready:
+        return with_gradient(list(dict.fromkeys(group["params"])))
     left = with_gradient(plan.others)
     odd = [param for param in left if not is_plain(param)]
     if odd:
@@ -260,83 +342,77 @@ def step(
             depth=7,
         )
 
-    # Kernels are the same for many blocks, and to ask for one takes a while.
-    kernels: dict[Any, Kernel | None] = {}
-
-    def kernel_of(dtype: torch.dtype, grad_dtype: torch.dtype, device: torch.device) -> Kernel | None:
-        kind = (dtype, grad_dtype, device)
-        if kind not in kernels:
-            kernels[kind] = kernel_for(optimizer, group, *kind, grad_scale, found_inf)
-        return kernels[kind]
-
     # The first step of a parameter makes its state, which is the loop's business. What the next one needs is compiled
     # now, so that all waiting is in the first step.
     for param in left:
         if is_plain(param):
-            kernel_of(param.dtype, param.grad.dtype, param.device)  # type: ignore[union-attr]
+            plan.kernel(optimizer, group, (param.dtype, param.grad.dtype, param.device), grad_scale, found_inf)  # type: ignore[union-attr]
 
+    # Large parameters are only called upon at the end, one behind the other: what Python does in between would find its
+    # own memory gone from the cache, and take ten times as long.
+    calls: list[tuple[Block, Kernel, list[Any]]] = []
     scaling = [as_scalar(value) for value in (grad_scale, found_inf)]
+    rates = {device: as_number(group["lr"], device) for _, device in set(plan.kinds)}
     for block in plan.blocks:
-        grads = block.grads if plan.ready else [param.grad for param in block.params]
         begin = 0
-        for part in list(block.runs(grads)):
-            kernel = kernel_of(block.dtype, grads[part.start].dtype, block.device)
-            if kernel is not None:
-                left += with_gradient(block.params[begin : part.start])
-                run(optimizer, kernel, plan, block, part, grads[part], group, scaling)
-                begin = part.stop
+        for part in list(block.runs()):
+            kind = (block.dtype, block.grads[part.start].dtype, block.device)
+            kernel = plan.kernel(optimizer, group, kind, grad_scale, found_inf)
+            if kernel is None:
+                continue
+            left += with_gradient(block.params[begin : part.start])
+            begin = part.stop
+            take_over(optimizer, group, block, part)
+            if block.large:
+                grad = in_a_row_like(block.grads[0], block.params[0])  # type: ignore[arg-type]
+                arguments = [rates[block.device], block.count(0), block.aliases[0], grad, *scaling, *block.values]
+                calls.append((block, kernel, arguments))
+            else:
+                unseen = "master" in block.keys and not group["check_weights"]
+                run(kernel, plan, block, part, rates[block.device], scaling, unseen)
         left += with_gradient(block.params[begin:])
         block.grads, block.grad_places = [], None
-    plan.ready = False
+    for _, kernel, arguments in calls:
+        kernel(arguments)
+    torch.autograd.graph.increment_version([block.params[0] for block, *_ in calls])
+    for block, *_ in calls:
+        block.stepped(slice(0, 1))
+    plan.counted()
     return left
 
 
-def run(
-    optimizer: GenericAdaptiveOptimizer,
-    kernel: Kernel,
-    plan: Plan,
-    block: Block,
-    part: slice,
-    grads: list[Any],
-    group: Group,
-    scaling: list[Any],
-) -> None:
+def take_over(optimizer: GenericAdaptiveOptimizer, group: Group, block: Block, part: slice) -> None:
+    """
+    Take over weights that were changed from outside, where the kernel doesn't look for them.
+
+    With `check_weights=False` writes that autograd knows of are noticed all the same: they count up the version.
+    """
+    if group["check_weights"] or "master" not in block.keys:
+        return
+    versions = list(map(VERSION, block.params[part]))
+    if versions != block.versions[part]:
+        for number, version in enumerate(versions, part.start):
+            if version != block.versions[number]:
+                optimizer.weights_to_update(block.states[number], group, block.params[number])
+
+
+def run(kernel: Kernel, plan: Plan, block: Block, part: slice, rate: Tensor, scaling: list[Any], unseen: bool) -> None:
     """Take the step for some parameters of a block that stand side by side."""
-    params, states = block.params[part], block.states[part]
-    master = "master" in block.keys
     begin = block.ends[part.start - 1] if part.start else 0
     place = slice(begin, block.ends[part.stop - 1])
+    all_grads, grad_views = plan.gathered("grad", block, block.grads[part.start].dtype)
+    all_params, param_views = plan.gathered("param", block, block.dtype)
+    grad, param = all_grads[place], all_params[place]
+    places = block.places and block.places[part]
+    grad_places = block.grad_places and block.grad_places[part]
 
-    # With `check_weights=False` writes that autograd knows of are noticed all the same: they count up the version.
-    unseen = master and not group["check_weights"]
-    if unseen and list(map(VERSION, params)) != block.versions[part]:
-        for param, state, version in zip(params, states, block.versions[part], strict=True):
-            if param._version != version:
-                optimizer.weights_to_update(state, group, param)
-
-    places = block.places[part] if block.in_rows else None
-    if block.large:
-        param, grad = block.aliases[0], in_a_row_like(grads[0], params[0])
-    else:
-        all_grads, grad_views = plan.gathered("grad", block, grads[0].dtype)
-        all_params, param_views = plan.gathered("param", block, block.dtype)
-        param, grad = all_params[place], all_grads[place]
-        grad_places = block.grad_places and block.grad_places[part]
-        block.row.gather(grad, grads, grad_views[part], grad_places, part.start)
-        if not unseen:
-            block.row.gather(param, block.aliases[part], param_views[part], places, part.start)
-
-    count = block.counts[part.start] if block.capturable else as_number(block.kin[part.start], block.device)
-    values = block.values if len(params) == len(block.params) else [value[place] for value in block.values]
-    kernel(as_number(group["lr"], block.device), count, param, grad, *scaling, *values)
-
-    if block.large:
-        torch.autograd.graph.increment_version(params)
-    else:
-        block.row.scatter(param, block.aliases[part], param_views[part], places, part.start)
+    block.row.gather(grad, block.grads[part], grad_views[part], grad_places, part.start)  # type: ignore[arg-type]
+    if not unseen:
+        block.row.gather(param, block.aliases[part], param_views[part], places, part.start)
+    values = block.values if param.numel() == block.ends[-1] else [value[place] for value in block.values]
+    kernel([rate, block.count(part.start), param, grad, *scaling, *values])
+    block.row.scatter(param, block.aliases[part], param_views[part], places, part.start)
     block.stepped(part)
-    if unseen:
-        block.versions[part] = map(VERSION, params)
 
 
 def with_gradient(params: list[Tensor]) -> list[Tensor]:
@@ -366,6 +442,12 @@ def is_plain(param: Tensor) -> bool:
     if type(param) not in (Tensor, torch.nn.Parameter) or param.dtype not in FORMATS or not param.numel():
         return False
     return param.is_contiguous() or is_dense(param)
+
+
+def are_rows(tensors: list[Tensor]) -> bool:
+    """Return whether the values of each tensor lie in memory as they are, in their order."""
+    # A gradient may be a view that says "the negative of this memory", which torch understands.
+    return all(tensor.is_contiguous() and not tensor.is_neg() for tensor in tensors)
 
 
 def is_dense(tensor: Tensor) -> bool:

@@ -12,6 +12,7 @@ on, and one warning says so.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,8 @@ PROBE = 2**16
 # Settings that are handed to a kernel at each call, or that it doesn't know.
 NOT_OF_THE_RULE = ("params", "t", "lr", "fast", "check_weights", "unscale_in_step", "capturable", "initial_lr")
 
-# rate, count, weights, gradient, grad_scale, found_inf, and the rest of the state in the order of its names
-Kernel = Callable[..., Any]
+# Takes rate, count, weights, gradient, grad_scale, found_inf, and the rest of the state in the order of its names.
+Kernel = Callable[[list[Any]], Any]
 _kernels: dict[Any, Kernel | None] = {}
 
 
@@ -84,15 +85,8 @@ def update_of(rule_class: type[GenericAdaptiveOptimizer], settings: Group, keys:
 
     rule = rule_class.__new__(rule_class)
 
-    def update(
-        rate: Tensor,
-        count: Tensor,
-        param: Tensor,
-        grad: Tensor,
-        grad_scale: Tensor | None,
-        found_inf: Tensor | None,
-        *values: Tensor,
-    ) -> tuple[()]:
+    def update(arguments: list[Any]) -> tuple[()]:
+        rate, count, param, grad, grad_scale, found_inf, *values = arguments
         state: State = {"step": count, **dict(zip(keys, values, strict=True))}
         group = {**settings, "lr": rate}
         weights = param
@@ -111,7 +105,9 @@ def update_of(rule_class: type[GenericAdaptiveOptimizer], settings: Group, keys:
 
 def compiled(update: Kernel, arguments: list[Any], threads: int) -> Kernel:
     """Trace `update` with arguments of this kind, and return it as a kernel."""
+    from torch._functorch import config as functorch_config
     from torch._inductor import standalone_compile
+    from torch._inductor.compile_fx import compile_fx_inner
     from torch.fx.experimental.proxy_tensor import make_fx
 
     from labml_opt import _hoist, _prefetch
@@ -120,20 +116,32 @@ def compiled(update: Kernel, arguments: list[Any], threads: int) -> Kernel:
     given = [number for number, argument in enumerate(arguments) if argument is not None]
 
     def of_tensors(*tensors: Tensor) -> Any:
-        whole: list[Tensor | None] = [None] * len(arguments)
+        whole: list[Any] = [None] * len(arguments)
         for number, tensor in zip(given, tensors, strict=True):
             whole[number] = tensor
-        return update(*whole)
+        return update(whole)
 
     tensors = [argument for argument in arguments if argument is not None]
     graph = make_fx(of_tensors, tracing_mode="symbolic")(*tensors)
-    options = {"config_patches": {**_hoist.HOW, "cpp.threads": threads}}
-    try:
-        with _prefetch.in_time():
-            loop = standalone_compile(graph, tensors, options=options)
-    except Exception:
-        loop = standalone_compile(graph, tensors, options=options)
-    return lambda *arguments: loop(*(argument for argument in arguments if argument is not None))
+
+    # What is called at each step is the loop itself. Around it the compiler puts a layer that would take care of
+    # autograd, of which there is none here, and that takes as long as a loop over 50,000 values.
+    made: list[Any] = []
+
+    def inner(graph: Any, inputs: Any, **how: Any) -> Any:
+        made.append(compile_fx_inner(graph, inputs, **how))
+        return made[-1]
+
+    options = {"config_patches": {**_hoist.HOW, "cpp.threads": threads}, "inner_compile": inner}
+    with functorch_config.patch(enable_autograd_cache=False):
+        try:
+            with _prefetch.in_time():
+                standalone_compile(graph, tensors, options=options)
+        except Exception:
+            standalone_compile(graph, tensors, options=options)
+    loop = made[-1].current_callable
+    filled = operator.itemgetter(*given)
+    return lambda arguments: loop(list(filled(arguments)))
 
 
 class Probe:
@@ -180,7 +188,7 @@ class Probe:
             arguments = self.arguments(number)
             weights = self.optimizer.weights_to_update(self.state, self.group, self.loop)
             self.optimizer._update(self.state, self.group, arguments[3], self.loop, weights, self.scale, self.found)
-            kernel(*arguments)
+            kernel(arguments)
             for weights in (self.loop, self.param) if self.group["check_weights"] else ():
                 weights[::7].mul_(1.5)
         there = {"the weights": self.param, "step": self.count, **dict(zip(self.keys, self.values, strict=True))}

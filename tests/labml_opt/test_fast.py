@@ -14,7 +14,7 @@ import torch
 from stepping import EVERY_OPTIMIZER, WITH_MASTERS
 from torch import nn
 
-from labml_opt import Adam, AdamFP16, GradScalerFP16, MasterWeights, Sophia, _copies, _fast, _hoist, _kernels, _prefetch
+from labml_opt import Adam, AdamFP16, GradScalerFP16, MasterWeights, Sophia, _lists, _fast, _hoist, _kernels, _prefetch
 
 SHAPES = [(7,), (3, 5), (), (300, 250), (33,), (2, 2, 2)]
 
@@ -342,7 +342,7 @@ def test_more_parameters_than_a_block_holds_make_several_and_share_their_scratch
 def copied(request, monkeypatch):
     """Copy small tensors in both ways."""
     if request.param == "torch":
-        monkeypatch.setattr(_copies, "loops", lambda: None)
+        monkeypatch.setattr(_lists, "loops", lambda: None)
 
 
 @pytest.mark.usefixtures("uncompiled", "copied")
@@ -363,16 +363,16 @@ def test_gradients_of_any_layout_arrive_and_the_weights_come_back():
     assert_alike(*made)
 
 
-def test_where_the_loop_in_c_cannot_be_compiled_torch_copies(monkeypatch):
+def test_where_the_loop_in_c_cannot_be_compiled_torch_lists(monkeypatch):
     def load(source):
         raise RuntimeError("no compiler")
 
-    _copies.loops.cache_clear()
+    _lists.loops.cache_clear()
     monkeypatch.setattr(torch._inductor.codecache.CppCodeCache, "load", load)
     try:
-        assert _copies.loops() is None
+        assert _lists.loops() is None
     finally:
-        _copies.loops.cache_clear()
+        _lists.loops.cache_clear()
 
 
 @pytest.mark.usefixtures("uncompiled")
