@@ -74,7 +74,7 @@ from labml_opt.optimizer import Group, Options, State, WeightDecay
 from labml_opt.radam import RAdam
 
 
-class AdaBelief(RAdam):
+class AdaBelief(RAdam, elementwise=True):
     r"""
     **Adam's quotient with another divisor**, rectified as in [RAdam](radam.md). State for each parameter:
     `step`, `exp_avg`, `exp_avg_var`, and `max_exp_avg_var` where `amsgrad` is on, named as in the authors'

@@ -115,6 +115,7 @@ from torch.amp.grad_scaler import OptState
 from torch.optim import Optimizer
 
 from labml_opt._shards import own_shard
+from labml_opt._slices import is_rounded
 from labml_opt.adam import Adam
 from labml_opt.adam_warmup_cosine_decay import AdamWarmupCosineDecay
 from labml_opt.optimizer import HALF, GenericAdaptiveOptimizer, Group, State
@@ -179,8 +180,7 @@ class MasterWeights(GenericAdaptiveOptimizer):
         #
         # Of a weight that is spread over several processes each looks at its own part. Asked about the whole,
         # torch would have every process wait for all others, once for each parameter.
-        rounded = master.to(param.dtype)
-        if not capturable and torch.equal(own_shard(rounded), own_shard(param)):
+        if not capturable and is_rounded(own_shard(master), own_shard(param)):
             return
 
         # $$\theta^{32} \leftarrow \begin{cases}
@@ -190,6 +190,7 @@ class MasterWeights(GenericAdaptiveOptimizer):
         #
         # Only where the two differ is the master copied from the parameter. Elsewhere it keeps the bits that
         # the rounding hides. Moments and step counts stay as they were.
+        rounded = master.to(param.dtype)
         master.copy_(torch.where(rounded == param, master, param.float()))
 
     def master_params(self) -> Iterator[Tensor]:
@@ -221,7 +222,7 @@ class MasterWeights(GenericAdaptiveOptimizer):
                     self.weights_to_update(self.state[param], group, param)
 
 
-class AdamFP16(MasterWeights, Adam):
+class AdamFP16(MasterWeights, Adam, elementwise=True):
     r"""
     **Adam for FP16 and BF16 parameters.** The arguments are those of [Adam](adam.md), the state is Adam's and
     `master`, all FP32 and of the parameter's shape.
@@ -236,7 +237,7 @@ class AdamFP16(MasterWeights, Adam):
     """
 
 
-class AdamWarmupCosineDecayFP16(MasterWeights, AdamWarmupCosineDecay):
+class AdamWarmupCosineDecayFP16(MasterWeights, AdamWarmupCosineDecay, elementwise=True):
     r"""
     **For Transformers**: [warm-up and cosine decay](adam_warmup_cosine_decay.md), with FP32 masters for FP16
     and BF16 parameters. The arguments are those of [AdamWarmupCosineDecay](adam_warmup_cosine_decay.md); a step

@@ -48,7 +48,7 @@ from labml_opt.amsgrad import AMSGrad
 from labml_opt.optimizer import Group, Options, State, WeightDecay, check_number
 
 
-class AdamWarmup(AMSGrad):
+class AdamWarmup(AMSGrad, elementwise=True):
     r"""
     **Adam with a linear warm-up.** Only the rate is new. What a step does with it is written in [Adam](adam.md)
     and [AMSGrad](amsgrad.md).

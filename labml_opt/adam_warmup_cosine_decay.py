@@ -65,7 +65,7 @@ from labml_opt.adam_warmup import AdamWarmup
 from labml_opt.optimizer import Group, Options, State, WeightDecay, check_number
 
 
-class AdamWarmupCosineDecay(AdamWarmup):
+class AdamWarmupCosineDecay(AdamWarmup, elementwise=True):
     r"""
     **The optimizer.** It is [AdamWarmup](adam_warmup.md) with one more factor in the rate. Its half-precision
     form, `AdamWarmupCosineDecayFP16`, stands on the page of [AdamFP16](adam_fp16.md).

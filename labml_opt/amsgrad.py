@@ -50,7 +50,7 @@ from labml_opt.adam import Adam
 from labml_opt.optimizer import Group, Options, State, WeightDecay
 
 
-class AMSGrad(Adam):
+class AMSGrad(Adam, elementwise=True):
     r"""
     **Adam with a maximum.** It adds `max_exp_avg_sq` to the state, as `torch.optim.Adam(amsgrad=True)` does,
     and overrides two methods.

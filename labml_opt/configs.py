@@ -157,23 +157,23 @@ meta_config(OptimizerConfigs.parameters)
 
 
 # Masters for those that have no half-precision form with a name yet. That takes no line of code, only a class.
-class AMSGradFP16(MasterWeights, AMSGrad):
+class AMSGradFP16(MasterWeights, AMSGrad, elementwise=True):
     """[AMSGrad](amsgrad.md) for FP16 and BF16 parameters."""
 
 
-class AdamWarmupFP16(MasterWeights, AdamWarmup):
+class AdamWarmupFP16(MasterWeights, AdamWarmup, elementwise=True):
     """[Adam with warm-up](adam_warmup.md) for FP16 and BF16 parameters."""
 
 
-class NoamFP16(MasterWeights, Noam):
+class NoamFP16(MasterWeights, Noam, elementwise=True):
     """[Noam](noam.md) for FP16 and BF16 parameters."""
 
 
-class RAdamFP16(MasterWeights, RAdam):
+class RAdamFP16(MasterWeights, RAdam, elementwise=True):
     """[RAdam](radam.md) for FP16 and BF16 parameters."""
 
 
-class AdaBeliefFP16(MasterWeights, AdaBelief):
+class AdaBeliefFP16(MasterWeights, AdaBelief, elementwise=True):
     """[AdaBelief](ada_belief.md) for FP16 and BF16 parameters."""
 
 

@@ -55,7 +55,7 @@ from labml_opt.adam_warmup import AdamWarmup
 from labml_opt.optimizer import Group, Options, State, WeightDecay, check_number
 
 
-class Noam(AdamWarmup):
+class Noam(AdamWarmup, elementwise=True):
     r"""
     **The optimizer.** It is [Adam](adam.md) with that rate; the paper itself used `betas=(0.9, 0.98)` and
     `eps=1e-9`.

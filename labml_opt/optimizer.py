@@ -78,6 +78,7 @@ from torch.optim.optimizer import ParamsT, StateDict
 
 from labml_opt import _checkpoint, _fast
 from labml_opt._counts import as_count, unchanged_where
+from labml_opt._slices import SLICE, in_slices
 
 State = dict[str, Any]
 Group = dict[str, Any]
@@ -203,8 +204,24 @@ class GenericAdaptiveOptimizer(Optimizer):
     # FP32. The optimizers of `torch.optim` can't promise that.
     takes_fp32_grads = True
 
+    # Whether each weight moves by itself, whatever the others do. See `__init_subclass__`.
+    elementwise = False
+
     # A warning about lost updates is given once in a process, however many optimizers there are.
     _warned = False
+
+    def __init_subclass__(cls, elementwise: bool = False, **more: Any) -> None:
+        """
+        Take note of what a class says of its rule: `class Adam(GenericAdaptiveOptimizer, elementwise=True)`.
+
+        * `elementwise` promises that `step_param` needs of the other weights nothing: no norm of the tensor, no row
+          of a matrix. Long tensors then take the step slice by slice, on a CPU, which is faster and needs less memory
+
+        It isn't inherited. A class that overrides a method has to promise anew, and one that says nothing gets its
+        tensors whole.
+        """
+        super().__init_subclass__(**more)
+        cls.elementwise = elementwise
 
     def __init__(
         self,
@@ -478,7 +495,19 @@ class GenericAdaptiveOptimizer(Optimizer):
             self.init_state(state, group, weights)
         elif "step" in state:
             state["step"] = as_count(state["step"], group["capturable"], param.device)
-        self._update(state, group, grad, param, weights, grad_scale, found_inf)
+
+        if weights.numel() <= SLICE or group["capturable"] or not self.elementwise:
+            self._update(state, group, grad, param, weights, grad_scale, found_inf)
+            return
+
+        # A dozen passes over a long tensor fetch it a dozen times from memory, which is slower than the arithmetic.
+        # So it takes the step slice by slice, and from the second pass on a slice is in the processor's cache. Each
+        # slice counts the step, starting from the count of the whole; after the last one the whole takes it over.
+        keys = [key for key, value in state.items() if isinstance(value, Tensor)]
+        for g, p, w, *values in in_slices(grad, param, weights, *(state[key] for key in keys)):
+            part = {**state, **dict(zip(keys, values, strict=True))}
+            self._update(part, group, g, p, w, grad_scale, found_inf)
+        state.update({key: value for key, value in part.items() if key not in keys})
 
     def _update(
         self, state: State, group: Group, grad: Tensor, param: Tensor, weights: Tensor, grad_scale: Any, found_inf: Any
@@ -488,7 +517,7 @@ class GenericAdaptiveOptimizer(Optimizer):
         # Divided in FP16, gradients under $2^{-25}$ would be 0 again, and the scaling would have been for
         # nothing.
         grad = torch.view_as_real(grad) if grad.is_complex() else grad
-        grad = grad.to(weights.dtype)
+        grad = grad.to(dtype=weights.dtype)
         if grad_scale is not None:
             grad = grad / torch.as_tensor(grad_scale, device=grad.device)
         if group["maximize"]:
@@ -497,9 +526,11 @@ class GenericAdaptiveOptimizer(Optimizer):
         # With `found_inf` on the device nobody here knows whether this step counts. So it is taken: every
         # tensor that it touches is copied before, and put back on the device if it didn't count. Without
         # `found_inf` nothing is copied.
-        touched = [weights, *(value for value in state.values() if isinstance(value, Tensor))]
-        with unchanged_where(found_inf, touched):
+        if found_inf is None:
             self.step_param(state, group, grad, weights)
+        else:
+            with unchanged_where(found_inf, [weights, *(x for x in state.values() if isinstance(x, Tensor))]):
+                self.step_param(state, group, grad, weights)
 
         # $$\theta^{16}_t = \mathrm{fp16}(\theta_t)$$
         #
