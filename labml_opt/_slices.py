@@ -15,8 +15,8 @@ from torch import Tensor
 
 from labml_opt._shards import is_distributed
 
-# Values in a slice, for each thread of torch. Seven tensors of so many values, FP32, are 1.8 MB: what a core of today
-# calls its own. A slice costs a dozen calls, some 30 microseconds, and takes ten times as long.
+# Values in a slice, for each thread of torch. Half as many would be nearer to what a core calls its own, but a slice
+# costs a dozen calls, some 30 microseconds, and has to take many times as long.
 SLICE = 2**18
 # From this length on it pays to ask how a tensor lies in memory.
 LONG = 2**12

@@ -121,7 +121,7 @@ from labml_opt.adam_warmup_cosine_decay import AdamWarmupCosineDecay
 from labml_opt.optimizer import HALF, GenericAdaptiveOptimizer, Group, State
 
 
-class MasterWeights(GenericAdaptiveOptimizer):
+class MasterWeights(GenericAdaptiveOptimizer, elementwise=True):
     r"""
     **Half-precision weights with an FP32 original**, for any optimizer of this package, and for yours if it
     extends [GenericAdaptiveOptimizer](optimizer.md#an-optimizer-of-your-own):
@@ -176,7 +176,7 @@ class MasterWeights(GenericAdaptiveOptimizer):
         # **Weights changed from outside win.** Loading a model, swapping in an average, clamping: all of them
         # write to $\theta^{16}$, and none of them knows of a master. Without this check the next step would
         # write the old master back, and the loaded weights would be gone. If $\theta^{16}$ is still the rounded
-        # master, nothing has happened. `torch.equal` reads its answer to the host, which a CUDA graph can't.
+        # master, nothing has happened. The answer is read to the host, which a CUDA graph can't.
         #
         # Of a weight that is spread over several processes each looks at its own part. Asked about the whole,
         # torch would have every process wait for all others, once for each parameter.
@@ -222,7 +222,7 @@ class MasterWeights(GenericAdaptiveOptimizer):
                     self.weights_to_update(self.state[param], group, param)
 
 
-class AdamFP16(MasterWeights, Adam, elementwise=True):
+class AdamFP16(MasterWeights, Adam):
     r"""
     **Adam for FP16 and BF16 parameters.** The arguments are those of [Adam](adam.md), the state is Adam's and
     `master`, all FP32 and of the parameter's shape.
@@ -237,7 +237,7 @@ class AdamFP16(MasterWeights, Adam, elementwise=True):
     """
 
 
-class AdamWarmupCosineDecayFP16(MasterWeights, AdamWarmupCosineDecay, elementwise=True):
+class AdamWarmupCosineDecayFP16(MasterWeights, AdamWarmupCosineDecay):
     r"""
     **For Transformers**: [warm-up and cosine decay](adam_warmup_cosine_decay.md), with FP32 masters for FP16
     and BF16 parameters. The arguments are those of [AdamWarmupCosineDecay](adam_warmup_cosine_decay.md); a step

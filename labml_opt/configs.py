@@ -157,23 +157,23 @@ meta_config(OptimizerConfigs.parameters)
 
 
 # Masters for those that have no half-precision form with a name yet. That takes no line of code, only a class.
-class AMSGradFP16(MasterWeights, AMSGrad, elementwise=True):
+class AMSGradFP16(MasterWeights, AMSGrad):
     """[AMSGrad](amsgrad.md) for FP16 and BF16 parameters."""
 
 
-class AdamWarmupFP16(MasterWeights, AdamWarmup, elementwise=True):
+class AdamWarmupFP16(MasterWeights, AdamWarmup):
     """[Adam with warm-up](adam_warmup.md) for FP16 and BF16 parameters."""
 
 
-class NoamFP16(MasterWeights, Noam, elementwise=True):
+class NoamFP16(MasterWeights, Noam):
     """[Noam](noam.md) for FP16 and BF16 parameters."""
 
 
-class RAdamFP16(MasterWeights, RAdam, elementwise=True):
+class RAdamFP16(MasterWeights, RAdam):
     """[RAdam](radam.md) for FP16 and BF16 parameters."""
 
 
-class AdaBeliefFP16(MasterWeights, AdaBelief, elementwise=True):
+class AdaBeliefFP16(MasterWeights, AdaBelief):
     """[AdaBelief](ada_belief.md) for FP16 and BF16 parameters."""
 
 

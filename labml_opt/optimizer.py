@@ -204,7 +204,7 @@ class GenericAdaptiveOptimizer(Optimizer):
     # FP32. The optimizers of `torch.optim` can't promise that.
     takes_fp32_grads = True
 
-    # Whether each weight moves by itself, whatever the others do. See `__init_subclass__`.
+    # Whether each weight moves by itself, whatever the others do.
     elementwise = False
 
     # A warning about lost updates is given once in a process, however many optimizers there are.
@@ -212,16 +212,19 @@ class GenericAdaptiveOptimizer(Optimizer):
 
     def __init_subclass__(cls, elementwise: bool = False, **more: Any) -> None:
         """
-        Take note of what a class says of its rule: `class Adam(GenericAdaptiveOptimizer, elementwise=True)`.
+        Take note of what a class promises: `class Adam(GenericAdaptiveOptimizer, elementwise=True)`.
 
-        * `elementwise` promises that `step_param` needs of the other weights nothing: no norm of the tensor, no row
-          of a matrix. Long tensors then take the step slice by slice, on a CPU, which is faster and needs less memory
+        * `elementwise` promises that a weight's step depends on that weight alone: no norm of the tensor, no row of a
+          matrix. On a CPU long tensors then take the step slice by slice, which is faster and needs less memory
 
-        It isn't inherited. A class that overrides a method has to promise anew, and one that says nothing gets its
-        tensors whole.
+        A class without methods of its own, like `AdamFP16`, keeps the promise of those that it is made of. A method
+        may break it, so a class that has one promises anew, or gets its tensors whole.
         """
         super().__init_subclass__(**more)
-        cls.elementwise = elementwise
+        adds_nothing = all(name.startswith("__") for name in vars(cls))
+        cls.elementwise = elementwise or (
+            adds_nothing and all(getattr(base, "elementwise", False) for base in cls.__bases__)
+        )
 
     def __init__(
         self,

@@ -303,7 +303,8 @@ class Sophia(GenericAdaptiveOptimizer):
         # **Before the first look at the curvature** $h$ is 0, every quotient is huge and is clipped: each
         # weight moves by the full $\alpha$, in the direction of the sign, be its gradient 1 or $10^{-9}$. That
         # goes on for ever if nobody calls `update_hessian`, so a first step without curvature warns. With
-        # `capturable` it doesn't: the answer is on the device.
+        # `capturable` it doesn't: the answer is on the device. The warning asks about all weights of the tensor,
+        # so the class doesn't call itself `elementwise`.
         if not group["capturable"] and state["step"] == 1 and m.any() and not h.any():
             warnings.warn(
                 f"{type(self).__name__} takes a step and its Hessian is still 0: every weight moves by the full "
