@@ -204,11 +204,10 @@ class GenericAdaptiveOptimizer(Optimizer):
     # FP32. The optimizers of `torch.optim` can't promise that.
     takes_fp32_grads = True
 
-    # Whether each weight moves by itself, whatever the others do.
-    elementwise = False
-
     # A warning about lost updates is given once in a process, however many optimizers there are.
     _warned = False
+
+    elementwise = False
 
     def __init_subclass__(cls, elementwise: bool = False, **more: Any) -> None:
         """
