@@ -60,6 +60,19 @@ def cosine(value: Any) -> Any:
     return value.cos() if isinstance(value, Tensor) else math.cos(value)
 
 
+def addcdiv_(tensor: Tensor, numerator: Tensor, denominator: Tensor, *, value: Any) -> Tensor:
+    """
+    Add `value * numerator / denominator` to `tensor`, in place: `tensor.addcdiv_`, which takes numbers alone.
+
+    * `value` is a number, or a tensor with one value and no dimension; both round alike
+
+    Returns `tensor`.
+    """
+    if isinstance(value, Tensor):
+        return tensor.addcdiv_(numerator * value, denominator)
+    return tensor.addcdiv_(numerator, denominator, value=value)
+
+
 @contextmanager
 def unchanged_where(skip: Any, tensors: Sequence[Tensor]) -> Iterator[None]:
     """

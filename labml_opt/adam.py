@@ -58,7 +58,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from labml_opt._counts import as_count, in_float64
+from labml_opt._counts import addcdiv_, as_count, in_float64
 from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, Options, State, WeightDecay, decay
 
 
@@ -198,9 +198,9 @@ class Adam(GenericAdaptiveOptimizer):
             denominator = v.sqrt().div_(correction2**0.5).add_(group["eps"])
             step_size = group["lr"] / correction1
 
-        # The quotient has no unit, the step size has that of the weights. It may be a tensor on the device, so
-        # it is multiplied in rather than handed to `addcdiv_`, which takes numbers alone.
-        param.sub_((m / denominator).mul_(step_size))
+        # The quotient has no unit, the step size has that of the weights. Multiplied, divided and added in one
+        # pass: memory is slower than arithmetic, and each pass over it costs what the whole formula does.
+        addcdiv_(param, m, denominator, value=-step_size)
 
     def step_param(self, state: State, group: Group, grad: Tensor, param: Tensor) -> None:
         r"""

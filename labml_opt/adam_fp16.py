@@ -114,6 +114,7 @@ from torch import Tensor
 from torch.amp.grad_scaler import OptState
 from torch.optim import Optimizer
 
+from labml_opt._rounding import is_rounded
 from labml_opt._shards import own_shard
 from labml_opt.adam import Adam
 from labml_opt.adam_warmup_cosine_decay import AdamWarmupCosineDecay
@@ -175,12 +176,11 @@ class MasterWeights(GenericAdaptiveOptimizer):
         # **Weights changed from outside win.** Loading a model, swapping in an average, clamping: all of them
         # write to $\theta^{16}$, and none of them knows of a master. Without this check the next step would
         # write the old master back, and the loaded weights would be gone. If $\theta^{16}$ is still the rounded
-        # master, nothing has happened. `torch.equal` reads its answer to the host, which a CUDA graph can't.
+        # master, nothing has happened. The answer is read to the host, which a CUDA graph can't.
         #
         # Of a weight that is spread over several processes each looks at its own part. Asked about the whole,
         # torch would have every process wait for all others, once for each parameter.
-        rounded = master.to(param.dtype)
-        if not capturable and torch.equal(own_shard(rounded), own_shard(param)):
+        if not capturable and is_rounded(own_shard(master), own_shard(param)):
             return
 
         # $$\theta^{32} \leftarrow \begin{cases}
@@ -190,6 +190,7 @@ class MasterWeights(GenericAdaptiveOptimizer):
         #
         # Only where the two differ is the master copied from the parameter. Elsewhere it keeps the bits that
         # the rounding hides. Moments and step counts stay as they were.
+        rounded = master.to(param.dtype)
         master.copy_(torch.where(rounded == param, master, param.float()))
 
     def master_params(self) -> Iterator[Tensor]:

@@ -491,7 +491,7 @@ class GenericAdaptiveOptimizer(Optimizer):
         # Divided in FP16, gradients under $2^{-25}$ would be 0 again, and the scaling would have been for
         # nothing.
         grad = torch.view_as_real(grad) if grad.is_complex() else grad
-        grad = grad.to(weights.dtype)
+        grad = grad.to(dtype=weights.dtype)
         if grad_scale is not None:
             grad = grad / torch.as_tensor(grad_scale, device=grad.device)
         if group["maximize"]:
@@ -500,9 +500,11 @@ class GenericAdaptiveOptimizer(Optimizer):
         # With `found_inf` on the device nobody here knows whether this step counts. So it is taken: every
         # tensor that it touches is copied before, and put back on the device if it didn't count. Without
         # `found_inf` nothing is copied.
-        touched = [weights, *(value for value in state.values() if isinstance(value, Tensor))]
-        with unchanged_where(found_inf, touched):
+        if found_inf is None:
             self.step_param(state, group, grad, weights)
+        else:
+            with unchanged_where(found_inf, [weights, *(x for x in state.values() if isinstance(x, Tensor))]):
+                self.step_param(state, group, grad, weights)
 
         # $$\theta^{16}_t = \mathrm{fp16}(\theta_t)$$
         #

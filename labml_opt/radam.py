@@ -45,7 +45,7 @@ from typing import Any, Unpack
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from labml_opt._counts import at_least, in_float64, where
+from labml_opt._counts import addcdiv_, at_least, in_float64, where
 from labml_opt.adam import bias_correction
 from labml_opt.amsgrad import AMSGrad
 from labml_opt.optimizer import Group, Options, State, WeightDecay, decay
@@ -221,8 +221,8 @@ class RAdam(AMSGrad):
         # `where` takes one.
         until_then = lr / correction1 if group["degenerated_to_sgd"] else 0.0
         step_size = where(r > 0, step_size, until_then)
-        denominator = where(r > 0, denominator, 1.0)
-        param.sub_((m / denominator).mul_(step_size))
+        denominator = where(r > 0, denominator, denominator.new_ones(()))
+        addcdiv_(param, m, denominator, value=-step_size)
 
 
 if __name__ == "__main__":

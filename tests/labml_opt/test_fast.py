@@ -14,7 +14,7 @@ import torch
 from stepping import EVERY_OPTIMIZER, WITH_MASTERS
 from torch import nn
 
-from labml_opt import Adam, AdamFP16, GradScalerFP16, MasterWeights, Sophia, _lists, _fast, _hoist, _kernels, _prefetch
+from labml_opt import Adam, AdamFP16, GradScalerFP16, MasterWeights, Sophia, _fast, _hoist, _kernels, _lists, _prefetch
 
 SHAPES = [(7,), (3, 5), (), (300, 250), (33,), (2, 2, 2)]
 
