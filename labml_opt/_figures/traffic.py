@@ -153,8 +153,7 @@ def fast_bytes(words: Words) -> Drawing:
             x += pitch * count + gap
         for ink in full:
             drawing.bars(full[ink], ink)
-            if empty[ink]:
-                drawing.path("".join(empty[ink]), ink, 1.5)
+            drawing.path("".join(empty[ink]), ink, 1.5)
     y = 14 + 84 * len(LEDGERS)
     drawing.path(f"M0 {y - 10}H420", "tick", 1)
     x = 0.5

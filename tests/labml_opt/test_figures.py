@@ -386,7 +386,7 @@ def test_the_title_of_the_speeds_says_what_was_measured_and_a_dash_for_what_was_
     dots = [circle for circle in ElementTree.fromstring(svg).iter(f"{SVG}circle") if circle.get("fill") != "none"]
     one, eight = (float(dot.get("cx")) for dot in dots[1:])
     assert one == float(re.search(r"M([\d.]+) \d+V", svg)[1]), "the speed of torch has a line"
-    assert (eight - one) / (632 - 150) == pytest.approx(math.log(8) / math.log(20 / 0.05), abs=1e-3)
+    assert (eight - one) / (412 - 122) == pytest.approx(math.log(8) / math.log(20 / 0.05), abs=1e-3)
 
 
 def test_without_measurements_the_way_to_get_them_is_said(tmp_path, monkeypatch, capsys):
