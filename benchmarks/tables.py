@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "tables"
 Record = dict[str, Any]
 NOTHING = "–"
+BREAK = "<br>"
 DTYPE_NAMES = {FP32: "FP32", FP16: "FP16", BF16: "BF16"}
 SHAPES = ((10_000_000, 4), (1_000_000, 500))
 
@@ -47,90 +48,104 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def _groups(head: list[str], groups: dict[str, list[list[str]]]) -> str:
+    """Return a table for each group below its name, so that a phone need not show the name in every row."""
+    return "\n".join(f"**{name}**\n\n{_table(head, rows)}" for name, rows in groups.items())
+
+
+def _narrow(key: str, words: Words, rest: str) -> str:
+    """Write a contestant, in two lines if it is long, and what it was measured on below it."""
+    who = f"`{CONTESTANTS[key].name}`".replace(", ", ",`" + BREAK + "`", 1)
+    return f"{who}{BREAK}{words('{dtype}, {rest}', dtype=DTYPE_NAMES[key.partition('/')[2]], rest=rest)}"
+
+
 def _verdict(row: Record, words: Words) -> str:
     verdicts = {True: words("reached"), False: words("not reached"), None: NOTHING}
     unmeasured = words("not measured")
     return unmeasured if row["measured"] is None else verdicts[row["passed"]]
 
 
+def _wanted(bar: str, aim: str, row: Record, words: Words) -> str:
+    """Write what was to be reached, and whether it was."""
+    both, verdict = words("{bar} ({aim})", bar=bar, aim=aim), _verdict(row, words)
+    return both if row["bar"] is None else f"{bar if aim == NOTHING else both}{BREAK}{verdict}"
+
+
 def _shape(values: int, tensors: int, threads: int, words: Words) -> str:
     count = scientific(values)
-    if threads == 1:
-        return words("{values} in {tensors}, one thread", values=count, tensors=tensors)
-    return words("{values} in {tensors}, {threads} threads", values=count, tensors=tensors, threads=threads)
+    alone = words("{values} in {tensors}", values=count, tensors=tensors)
+    several = words("{threads} threads", threads=threads)
+    return alone if threads == 1 else f"{alone}{BREAK}{several}"
 
 
 def bars(whole: Record, words: Words) -> str:
-    """Return the rows that time something: who, against whom, on what, the bar, and the figure."""
-    head = ["timed", "against", "values in tensors", "bar", "aim", "measured", "verdict"]
-    rows = []
+    """Return the rows that time something, by whom they are timed against: who, on what, the figure and the bar."""
+    head = [words("timed"), words("measured"), words("bar (aim)")]
+    groups: dict[str, list[list[str]]] = {}
     for row in whole["bars"]:
         if "a" not in row:
             continue
         measured = NOTHING
         if row["measured"] is not None:
             low, high = row["quartiles"]
-            measured = spread({"median": row["measured"], "q1": low, "q3": high})
-        rows.append(
+            measured = spread({"median": row["measured"], "q1": low, "q3": high}).replace(" ", BREAK)
+        shape = _shape(row["values"], row["tensors"], row["threads"], words)
+        groups.setdefault(words("Beside {who}", who=_name(row["a"]["key"], words)), []).append(
             [
-                _name(row["b"]["key"], words),
-                _name(row["a"]["key"], words),
-                _shape(row["values"], row["tensors"], row["threads"], words),
-                f"{row['bar']:g}",
-                f"{row['aim']:g}",
+                _narrow(row["b"]["key"], words, shape),
                 measured,
-                _verdict(row, words),
+                _wanted(f"{row['bar']:g}", f"{row['aim']:g}", row, words),
             ]
         )
-    return _table([words(title) for title in head], rows)
+    return _groups(head, groups)
 
 
 def others(whole: Record, words: Words) -> str:
     """Return the rows that are no speed: bytes, differences and the first step, where less is better."""
-    head = ["measured", "bar", "aim", "result", "verdict"]
+    head = [words("case"), words("measured"), words("bar (aim)")]
+    names = {
+        "agreement": words("Difference between the two paths, any optimizer"),
+        "first_step": words("First step, compiling included; the bar is 1"),
+        "memory": words("Bytes a value beyond parameter and gradient"),
+    }
     kinds = {bar.name: bar.kind for bar in BARS}
-    rows = []
+    groups: dict[str, list[list[str]]] = {}
     for row in whole["bars"]:
         kind = kinds[row["name"]]
         if kind == "pair":
             continue
         what, bar, aim, result = _OTHER[kind](row, words)
-        rows.append([what, bar, aim, result, _verdict(row, words)])
-    return _table([words(title) for title in head], rows)
+        shown = NOTHING if row["measured"] is None else result
+        groups.setdefault(names[kind], []).append([what, shown, _wanted(bar, aim, row, words)])
+    return _groups(head, groups)
 
 
 def _agreement(row: Record, words: Words) -> tuple[str, str, str, str]:
-    measured = row["measured"]
+    measured = row["measured"] or 0.0
     if row["name"] == "agreement-params":
-        what = words("16-bit parameters in which the two paths differ, any optimizer")
-        return what, NOTHING, f"{row['aim']:g}", NOTHING if measured is None else f"{measured:g}"
-    what = words("largest relative difference of the two paths in FP32 state, any optimizer")
-    result = NOTHING if measured is None else scientific(measured, 2) if measured else "0"
-    return what, scientific(row["bar"]), "0", result
+        return words("16-bit parameters that differ"), NOTHING, f"{row['aim']:g}", f"{measured:g}"
+    what = words("largest relative difference in FP32 state")
+    return what, scientific(row["bar"]), "0", scientific(measured, 2) if measured else "0"
 
 
 def _first_step(row: Record, words: Words) -> tuple[str, str, str, str]:
     cold = row["cache"] == "cold"
-    sentence = "first step, cold cache, {tensors} tensors" if cold else "first step, warm cache, {tensors} tensors"
-    what = words(sentence, tensors=row["tensors"])
+    what = words("cold cache, {tensors} tensors" if cold else "warm cache, {tensors} tensors", tensors=row["tensors"])
     bar, aim = (words("{seconds} s", seconds=f"{row[key]:g}") for key in ("bar", "aim"))
-    part = NOTHING if row["measured"] is None else number(row["measured"] / row["bar"])
-    result = words("{part} of the bar", part=part)
-    return what, bar, aim, NOTHING if row["measured"] is None else result
+    return what, bar, aim, number((row["measured"] or 0.0) / row["bar"])
 
 
 def _memory(row: Record, words: Words) -> tuple[str, str, str, str]:
     after = "after_unscale" in row["name"]
     sentence = (
-        "bytes a value beyond parameter and gradient, {who}, {tensors} tensors, between `unscale_` and the step"
+        "{tensors} tensors, between `unscale_` and the step"
         if after
-        else "bytes a value beyond parameter and gradient, {who}, {tensors} tensors, with `unscale_`"
+        else "{tensors} tensors, with `unscale_`"
         if "unscale" in row["name"]
-        else "bytes a value beyond parameter and gradient, {who}, {tensors} tensors, with `unscale_in_step`"
+        else "{tensors} tensors, with `unscale_in_step`"
     )
-    what = words(sentence, who=_name(row["key"], words), tensors=row["tensors"])
-    measured = row["measured"]
-    return what, f"{row['bar']:g}", NOTHING, NOTHING if measured is None else f"{measured:.1f}"
+    what = _narrow(row["key"], words, words(sentence, tensors=row["tensors"]))
+    return what, f"{row['bar']:g}", NOTHING, f"{row['measured'] or 0.0:.1f}"
 
 
 _OTHER: dict[str, Callable[[Record, Words], tuple[str, str, str, str]]] = {
@@ -182,23 +197,24 @@ def iteration(whole: Record, words: Words) -> str:
             found[key, unscale, job["tensors"], False] = record["ratio"]
         elif job["a"]["key"] == REFERENCE and key != REFERENCE:
             found[key, unscale, job["tensors"], True] = record["ratio"]
-    head = ["timed", "values in tensors", "passes", "speed, torch's iteration is 1", "iteration in bare steps"]
-    rows = []
+    head = [words(title) for title in ("timed", "speed", "in bare steps")]
+    groups: dict[str, list[list[str]]] = {}
     for values, tensors in SHAPES:
         for unscale in (True, False):
             passes = "scale, unscale, clip, step, update" if unscale else "scale, step with `unscale_in_step`, update"
+            shape = _shape(values, tensors, 1, words)
+            rows = groups.setdefault(words("{values}: {passes}", values=shape, passes=words(passes)), [])
             for key in (f"ours-fast/{FP16}", f"ours/{FP16}", REFERENCE):
                 against, bare = (found.get((key, unscale, tensors, which)) for which in (True, False))
+                speed = "1" if key == REFERENCE else NOTHING if against is None else spread(against)
                 rows.append(
                     [
-                        _name(key, words),
-                        _shape(values, tensors, 1, words),
-                        words(passes),
-                        "1" if key == REFERENCE else NOTHING if against is None else spread(against),
+                        _name(key, words).replace("` ", "`" + BREAK),
+                        speed.replace(" ", BREAK),
                         NOTHING if bare is None else number(1 / bare["median"]),
                     ]
                 )
-    return _table([words(title) for title in head], rows)
+    return _groups(head, groups)
 
 
 def origin(whole: Record, words: Words) -> str:

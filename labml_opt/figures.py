@@ -8,8 +8,9 @@ Draw the figures of the documentation.
 
 Each figure is computed by the package itself and written as `docs/figures/<name>.<language>.svg`, one file a language.
 Beside them `stamps.json` says of each one on what device and with which torch and seed it was made, by which command
-and from which modules. A figure is stale when one of those modules computes something else than it did, when a word of
-it was translated anew, or when its file was changed by hand. Comments and docstrings don't count.
+and from which modules; of what was measured it says where and how that was. A figure is stale when one of those modules
+computes something else than it did, when other figures were measured, when a word of it was translated anew, or when
+its file was changed by hand. Comments and docstrings don't count.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from labml_opt._figures import (
     rectification,
     schedules,
     stamps,
+    traffic,
 )
 from labml_opt._figures.svg import Drawing
 from labml_opt._figures.words import Words, WordsError, languages
@@ -87,6 +89,10 @@ FIGURES = {
         Figure("adam_fp16", number_lines.adam_fp16),
         Figure("adam_fp16", formats.adam_fp16_grid),
         Figure("adam_fp16", gradients.adam_fp16_gradients, gradients.SEED),
+        Figure("guides/fast", traffic.fast_bytes),
+        Figure("guides/fast", traffic.fast_passes),
+        Figure("guides/fast", traffic.fast_calls, data=measured.FILE),
+        Figure("guides/fast", measured.fast_floor, data=measured.FILE),
         Figure("guides/measured", measured.fast_ratios, data=measured.FILE),
         Figure("index", decay.small_optimizer),
         Figure("index", moments.small_adam),
@@ -132,11 +138,14 @@ def write(names: list[str], into: Path | None = None) -> None:
 def make(name: str, translations: dict[str, dict[str, dict[str, str]]], into: Path) -> stamps.Stamp:
     """Draw one figure in English and in each language that has a catalogue; return its stamp."""
     figure = FIGURES[name]
+    device, version, command = "CPU", torch.__version__.split("+")[0], f"python -m labml_opt.figures {name}"
+    if figure.data:
+        device, version, command = measured.origin(ROOT / figure.data)
     stamp = stamps.Stamp(
-        device="CPU",
-        torch=torch.__version__.split("+")[0],
+        device=device,
+        torch=version,
         seed=figure.seed,
-        command=f"python -m labml_opt.figures {name}",
+        command=command,
         modules=figure.sources,
         words=stamps.words_digest(name, translations),
         files={},

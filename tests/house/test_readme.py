@@ -13,13 +13,15 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-def test_the_example_trains():
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.S)
+@pytest.mark.parametrize(("number", "low", "high"), [(0, 0, 0.01), (1, 0.89, 0.91)], ids=["half", "fast"])
+def test_the_examples_train(number, low, high):
+    examples = re.findall(r"```python\n(.*?)```", README, re.S)
+    assert len(examples) == 2
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", example], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+        [sys.executable, "-c", examples[number]], cwd=ROOT, env=env, capture_output=True, text=True, check=True
     )
-    assert float(done.stdout) < 0.01
+    assert low <= float(done.stdout) < high
     assert done.stderr == ""
 
 

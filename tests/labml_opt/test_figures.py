@@ -27,6 +27,7 @@ from labml_opt._figures import (
     rectification,
     schedules,
     stamps,
+    traffic,
 )
 from labml_opt._figures.svg import BIG, TEXT, Drawing, plain, power, scientific, width_of
 from labml_opt._figures.words import FIELD, Words, WordsError, languages, read
@@ -76,9 +77,14 @@ def test_there_is_no_stored_figure_that_nobody_draws():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stamp_says_where_the_figure_comes_from(name):
     stamp = stamps.load(STORED)[name]
-    assert stamp.device == "CPU"
+    if figures.FIGURES[name].data:
+        told = json.loads((ROOT / figures.FIGURES[name].data).read_text(encoding="utf-8"))["provenance"]
+        assert stamp.device == f"{told['machine']['cpu']}, 1 thread"
+        assert (stamp.torch, stamp.command) == (told["torch"], told["command"])
+    else:
+        assert stamp.device == "CPU"
+        assert stamp.command == f"python -m labml_opt.figures {name}"
     assert re.fullmatch(r"\d+\.\d+\.\d+\w*", stamp.torch)
-    assert stamp.command == f"python -m labml_opt.figures {name}"
     assert stamp.seed == figures.FIGURES[name].seed
     for language in LANGUAGES:
         (origin,) = ElementTree.fromstring(stored(name, language)).iter(f"{SVG}metadata")
@@ -380,7 +386,7 @@ def test_the_title_of_the_speeds_says_what_was_measured_and_a_dash_for_what_was_
     dots = [circle for circle in ElementTree.fromstring(svg).iter(f"{SVG}circle") if circle.get("fill") != "none"]
     one, eight = (float(dot.get("cx")) for dot in dots[1:])
     assert one == float(re.search(r"M([\d.]+) \d+V", svg)[1]), "the speed of torch has a line"
-    assert (eight - one) / (632 - 150) == pytest.approx(math.log(8) / math.log(20 / 0.05), abs=1e-3)
+    assert (eight - one) / (412 - 122) == pytest.approx(math.log(8) / math.log(20 / 0.05), abs=1e-3)
 
 
 def test_without_measurements_the_way_to_get_them_is_said(tmp_path, monkeypatch, capsys):
@@ -395,6 +401,79 @@ def test_without_measurements_the_way_to_get_them_is_said(tmp_path, monkeypatch,
     assert "results.json is not there" in capsys.readouterr().err
 
 
+def timed(b, values, tensors, speed, seconds, a=measured.REFERENCE):
+    """A record of a pair: the speed of the second, and the seconds of the first."""
+    job = {"kind": "pair", "a": {"key": a}, "b": {"key": b}, "values": values, "tensors": tensors, "threads": 1}
+    return {"job": job, "ratio": {"median": speed}, "seconds": {"a": {"median": seconds}}}
+
+
+def test_the_floor_is_carried_from_size_to_size_by_the_reference(tmp_path):
+    """The reference has 0.8 of the floor's speed on large tensors, and takes ten times as long a value on small."""
+    path = tmp_path / "results.json"
+    records = [
+        timed(measured.REFERENCE, 1000, 4, 0.8, 77.0, a=measured.STREAM),
+        {"job": {"kind": "first_step"}},
+        *(timed("ours/float16", 1000, 4, 0.5, seconds) for seconds in (2.0, 2.0, 50.0)),
+        timed("ours/float16", 100, 500, 0.1, 2.0),
+    ]
+    path.write_text(json.dumps({"results": records[:2]}), encoding="utf-8")
+    assert measured.floors(path) == {}, "without the reference nothing leads from size to size"
+    path.write_text(json.dumps({"results": records}), encoding="utf-8")
+    assert measured.floors(path) == pytest.approx(
+        {
+            (measured.REFERENCE, 1000, 4): 1 / 0.8,
+            (measured.REFERENCE, 100, 500): 10 / 0.8,
+            ("ours/float16", 1000, 4): 1 / 0.8 / 0.5,
+            ("ours/float16", 100, 500): 10 / 0.8 / 0.1,
+        }
+    )
+
+
+def test_a_contestant_that_was_measured_gets_a_row_and_another_none(monkeypatch):
+    monkeypatch.setattr(measured, "floors", lambda: {("ours-split/bfloat16", 50_000_000, 4): 0.93})
+    drawing = measured.fast_floor(Words("fast_floor"))
+    assert "AdamFP16 with the fast path takes –, its readable loop –" in drawing.title
+    names = [words for words in texts(drawing.svg("en", "")) if "AdamFP16" in words or "torch" in words]
+    assert names == ["AdamFP16, fast, split"]
+
+
+def test_the_time_of_the_loop_is_divided_as_it_was_put_together():
+    """A step of three parts: calls, each of the same cost, one pass over the values, and what moves again."""
+    a_call, again, calls = 40.0, 2.0, 12
+    key = "ours/float16"
+    times = {
+        (key, v, t): (v + calls * t * a_call + (again * v if v > 10**6 else 0)) / v
+        for v, t in ((10**5, 500), (10**6, 500), (10**7, 500), (10**5, 4), (5 * 10**7, 4))
+    }
+    times["ours-fast/float16", 10**5, 500] = 1.0
+    found = traffic.shares(times, calls)
+    assert [(share.values, share.tensors) for share in found] == [
+        (10**5, 500),
+        (10**6, 500),
+        (10**7, 500),
+        (5 * 10**7, 4),
+    ]
+    for share in found:
+        whole = times[key, share.values, share.tensors] * share.values
+        assert share.calls == pytest.approx(calls * share.tensors * a_call / whole)
+        assert share.once == pytest.approx(share.values / whole)
+        assert share.again * whole == pytest.approx(again * share.values if share.values > 10**6 else 0, abs=1e-3)
+
+
+def test_without_measurements_there_is_nothing_to_divide(monkeypatch):
+    monkeypatch.setattr(measured, "floors", dict)
+    drawing = traffic.fast_calls(Words("fast_calls"))
+    assert traffic.shares({}, 12) == []
+    assert "In – tensors of – values, calls take –% of a step; in – of –, –%." in drawing.title
+
+
+def test_what_cannot_be_read_has_no_origin(tmp_path):
+    path = tmp_path / "results.json"
+    assert measured.origin(path) == ("–", "–", "–")
+    path.write_text("{}", encoding="utf-8")
+    assert measured.origin(path) == ("–", "–", "–")
+
+
 def test_new_measurements_make_their_figure_stale(tmp_path, monkeypatch):
     (tmp_path / "benchmarks").mkdir()
     monkeypatch.setattr(figures, "ROOT", tmp_path)
@@ -405,6 +484,73 @@ def test_new_measurements_make_their_figure_stale(tmp_path, monkeypatch):
         seen.append(figures.FIGURES["fast_ratios"].sources)
     assert seen[0] != seen[1]
     assert figures.FIGURES["adam"].sources == {}
+
+
+# What a step moves
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "dtype", "options"),
+    [
+        ("FP32", Adam, torch.float32, {}),
+        ("FP16", AdamFP16, torch.float16, {}),
+        ("BF16", AdamFP16, torch.bfloat16, {"split_master": True}),
+    ],
+)
+def test_an_optimizer_keeps_the_bytes_that_are_drawn(name, optimizer, dtype, options):
+    param = torch.nn.Parameter(torch.ones(100, dtype=dtype))
+    try:
+        stepped = optimizer([param], lr=1e-3, **options)
+    except TypeError:
+        pytest.skip(f"{optimizer.__name__} doesn't know {options}")
+    param.grad = torch.ones_like(param)
+    stepped.step()
+    state = [value for value in stepped.state[param].values() if isinstance(value, torch.Tensor) and value.numel() > 1]
+    ledger = traffic.LEDGERS[name]
+    assert sum(value.nbytes for value in state) == 100 * traffic.kept(ledger)
+    # What is kept is read and written, and so is the parameter; the gradient is read.
+    used = 2 * sum(value.nbytes for value in state) + param.nbytes + param.grad.nbytes
+    reads_param = 0 if name == "FP16" else param.nbytes
+    assert used + reads_param == 100 * traffic.moved(ledger)
+
+
+def test_28_bytes_are_moved_and_26_with_split_masters():
+    assert [traffic.moved(ledger) for ledger in traffic.LEDGERS.values()] == [28, 28, 26]
+    assert [traffic.kept(ledger) for ledger in traffic.LEDGERS.values()] == [8, 12, 10]
+
+
+@pytest.mark.parametrize(
+    ("call", "moved"),
+    [
+        (lambda a, b, h: a.add_(b), [("a.add_", 12)]),
+        (lambda a, b, h: a + b, [("a.add", 12)]),
+        (lambda a, b, h: a * a, [("a.mul", 8)]),
+        (lambda a, b, h: a.addcmul_(b, b), [("a.addcmul_", 12)]),
+        (lambda a, b, h: h.copy_(a), [(".copy_", 6)]),
+        (lambda a, b, h: a.half(), [("a.to", 6)]),
+        (lambda a, b, h: torch.equal(a, b), [("a.equal", 8)]),
+        (lambda a, b, h: torch._foreach_mul_([a, b], 2.0), [("a._foreach_mul_", 16)]),
+        (lambda a, b, h: a.view(8, 8)[0], []),
+        (lambda a, b, h: torch.ones(()).add_(1), []),
+    ],
+)
+def test_bytes_are_counted_as_by_hand(call, moved):
+    a, b, h = torch.ones(traffic.VALUES), torch.ones(traffic.VALUES), torch.ones(traffic.VALUES).half()
+    counting = traffic.Counting({a.data_ptr(): "a"})
+    with counting:
+        call(a, b, h)
+    assert [(call.name, call.moved) for call in counting.calls] == moved
+
+
+def test_the_loop_calls_torch_about_a_dozen_times_and_moves_several_times_the_floor():
+    calls = traffic.loop()
+    assert 8 <= len(calls) <= 14
+    assert 2 < sum(call.moved for call in calls) / 28 < 5
+    assert traffic.Call("*v*.mul_", 8) in calls, "the guide speaks of it"
+    assert traffic.Call("*v*.addcmul_", 12) in calls
+    written = [call.name for call in calls if call.name.endswith("_")]
+    assert written[0] == "*m*.lerp_"
+    assert written[-1] == "*θ*¹⁶.copy_"
 
 
 # Stamps
