@@ -206,6 +206,8 @@ def step(
     * `params` have a gradient; each is there once
     * `grad_scale` and `found_inf` are what a loss scaler left, numbers, tensors or `None`
     """
+    if group["split_master"]:
+        return params
     plans: dict[int, Plan] = optimizer.__dict__.setdefault("_plans", {})
     plan = plans.get(number)
     if plan is not None and not plan.fits(optimizer, group):
