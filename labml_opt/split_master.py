@@ -32,6 +32,9 @@ FP32 has a sign, 8 bits of exponent and 23 of fraction; BF16 has the same sign, 
 of the fraction. Sixteen zeros behind a BF16 number make the FP32 number of the same value. A master copy beside
 BF16 weights therefore keeps its upper half twice: once in the model, once in the optimizer.
 
+![The 32 bits of a master, and below them its two halves: the BF16 weight, rounded up, and what leads back from it
+to the master.](figures/split_master.svg)
+
 Here the optimizer keeps $R$ alone, as `residue` in its state. Each step puts the halves together, computes with
 the FP32 master as always, and takes the result apart again. Nothing is approximated, and all arithmetic is that
 of [MasterWeights](adam_fp16.md#MasterWeights): with the same gradients 200 steps end at the same masters, bit
@@ -54,6 +57,11 @@ counts as loading, so model and optimizer may be loaded in any order.
 
 Writes that autograd can't see, into `param.data` or through NumPy, leave $R$ where it was, and inside a CUDA
 graph nobody looks. `resync()` sets it to 0.
+
+**Checkpoints.** `residue` is saved and loaded bit for bit, and only together with the model's weights it is a
+master. Whole masters load into halves and the other way round, without losing a bit. Under FSDP2 let each process
+save its own part: whole checkpoints (`full_state_dict=True`) have to be gathered, and neither gloo nor NCCL sends
+int16.
 """
 
 from __future__ import annotations
@@ -101,15 +109,16 @@ def split(weights: Tensor) -> tuple[Tensor, Tensor]:
     #
     # This rounds to the nearest BF16 number, and a tie **away from zero**. Cut off instead, the weights of the
     # model would all be too small, by half a step on average. Rounded to even, as BF16 usually is, a tie under an
-    # even number would need $R = 2^{15}$, one more than 16 bits hold.
-    upper = (bits + 2**15) >> 16
+    # even number would need $R = 2^{15}$, one more than 16 bits hold. (`>>` would be shorter, but torch
+    # 2.13 leaves a DTensor unchanged by it, without a word.)
+    upper = torch.bitwise_right_shift(bits + 2**15, 16)
 
     # $$R = M - 2^{16} P$$
     #
     # With this rounding $-2^{15} \le R < 2^{15}$: what an int16 holds, not a number more or less. Each of the
     # $2^{32}$ pairs stands for one master and no bit is wasted. Masters too large for BF16 are no exception: $P$
     # is infinity, and a negative $R$ leads back.
-    return upper.to(torch.int16).view(torch.bfloat16), (bits - (upper << 16)).to(torch.int16)
+    return upper.to(torch.int16).view(torch.bfloat16), (bits - 2**16 * upper).to(torch.int16)
 
 
 def taken_up(param: Tensor, residue: Tensor) -> Tensor:
