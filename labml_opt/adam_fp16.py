@@ -270,7 +270,8 @@ class MasterWeights(GenericAdaptiveOptimizer):
                 state["residue"].zero_()
                 changed = True
 
-        # Every residue that is thrown away is a rounding of the masters to BF16, harmless once in a while.
+        # Throwing residues away rounds the masters to BF16: harmless now and then, and at every step as bad as
+        # no masters at all.
         self._watch.in_a_row = self._watch.in_a_row + 1 if changed else 0
         if self._watch.in_a_row == 10:
             warnings.warn(

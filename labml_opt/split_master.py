@@ -32,28 +32,30 @@ FP32 has a sign, 8 bits of exponent and 23 of fraction; BF16 has the same sign, 
 of the fraction. Sixteen zeros behind a BF16 number make the FP32 number of the same value. A master copy beside
 BF16 weights therefore keeps its upper half twice: once in the model, once in the optimizer.
 
-![The 32 bits of a master, and below them its two halves: the BF16 weight, rounded up, and what leads back from it
-to the master.](figures/split_master.svg)
+![The 32 bits of a master, and below them its two halves: the BF16 weight, rounded up, and R, the lower half
+itself, read as a number with a sign.](figures/split_master.svg)
 
 Here the optimizer keeps $R$ alone, as `residue` in its state. Each step puts the halves together, computes with
 the FP32 master as always, and takes the result apart again. Nothing is approximated, and all arithmetic is that
 of [MasterWeights](adam_fp16.md#MasterWeights): with the same gradients 200 steps end at the same masters, bit
-for bit. Beyond weights and gradients it costs 10 bytes a weight: two moments and $R$.
+for bit. Beyond weights and gradients Adam then keeps 10 bytes a weight: two moments and $R$.
 
 ## What differs
 
-**Ties.** BF16 usually rounds a master that lies exactly between two numbers to the even one, and here it goes
-to the larger one. That is one master in 65,536, by chance, and one step of BF16. Gradients of the model may
-differ from there on, as they do between two GPUs. A network of 836 weights, trained both ways for 300 steps,
-ends with the same loss within 1 %, and with masters that are less than a thousandth of their way apart.
+**Ties.** A master that lies exactly between two numbers of BF16 is usually rounded to the even one, here to the
+one farther from zero. Where the two differ, in one weight of 131,072 by chance, the model has its neighbour, one
+step of BF16 away. Gradients may differ from there on, as they do between two kinds of GPU. A network of 836
+weights, trained both ways for 300 steps, ends with the same loss within 1%, and with masters that are less than
+a thousandth of their way apart.
 
 **Weights changed from outside.** A whole master can be compared with the weight; a half can't. But the weight
 *is* the upper half, so whoever writes to it wins at once, and the most that is left of the old master is $R$:
 half a step of BF16. A step looks whether autograd's version of the parameter has counted up since the last one,
 or its memory has moved: `load_state_dict`, `copy_`, `clamp_`, swapping in an average, `param.data = ...`. Then
 $R$ becomes 0 for the whole parameter, for nobody can tell which of its values are new. Swapping an average in
-and back out again costs $R$ as well. What happens between loading the optimizer's checkpoint and the next step
-counts as loading, so model and optimizer may be loaded in any order.
+and back out again costs $R$ as well. Before ten steps in a row it would be no master any more, and the optimizer
+warns. What is written between loading the optimizer's checkpoint and the next step counts as loading, so model
+and optimizer may be loaded in any order.
 
 Writes that autograd can't see, into `param.data` or through NumPy, leave $R$ where it was, and inside a CUDA
 graph nobody looks. `resync()` sets it to 0.
@@ -108,7 +110,7 @@ def split(weights: Tensor) -> tuple[Tensor, Tensor]:
     # $$P = \Big\lfloor \frac{M + 2^{15}}{2^{16}} \Big\rfloor$$
     #
     # This rounds to the nearest BF16 number, and a tie **away from zero**. Cut off instead, the weights of the
-    # model would all be too small, by half a step on average. Rounded to even, as BF16 usually is, a tie under an
+    # model would all be too close to zero, by half a step on average. Rounded to even, as BF16 usually is, a tie under an
     # even number would need $R = 2^{15}$, one more than 16 bits hold. (`>>` would be shorter, but torch
     # 2.13 leaves a DTensor unchanged by it, without a word.)
     upper = torch.bitwise_right_shift(bits + 2**15, 16)
