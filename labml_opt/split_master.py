@@ -110,8 +110,8 @@ def split(weights: Tensor) -> tuple[Tensor, Tensor]:
     # $$P = \Big\lfloor \frac{M + 2^{15}}{2^{16}} \Big\rfloor$$
     #
     # This rounds to the nearest BF16 number, and a tie **away from zero**. Cut off instead, the weights of the
-    # model would all be too close to zero, by half a step on average. Rounded to even, as BF16 usually is, a tie under an
-    # even number would need $R = 2^{15}$, one more than 16 bits hold. (`>>` would be shorter, but torch
+    # model would all be too close to zero, by half a step on average. Rounded to even, as BF16 usually is, a tie
+    # above an even number would need $R = 2^{15}$, one more than 16 bits hold. (`>>` would be shorter, but torch
     # 2.13 leaves a DTensor unchanged by it, without a word.)
     upper = torch.bitwise_right_shift(bits + 2**15, 16)
 

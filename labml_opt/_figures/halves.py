@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from labml_opt._figures.svg import Anchor, Drawing, Ink, plain
+from labml_opt._figures.svg import Drawing, Ink, plain
 from labml_opt._figures.words import Words
 from labml_opt.split_master import split
 
@@ -43,9 +43,9 @@ def split_master(words: Words) -> Drawing:
     data = halves()
     numbers = {"master": plain(MASTER), "weight": plain(data.weight), "residue": f"{data.residue:,}".replace("-", "−")}
     title = words(
-        "The 32 bits of the FP32 number {master}: a sign, 8 bits of exponent, 23 of fraction. Below them the two halves: "
-        "16 bits are the BF16 weight {weight}, 16 are R = {residue}. The weight was rounded up, so its last bit differs "
-        "from the one above it.",
+        "The 32 bits of the FP32 number {master}: a sign, 8 bits of exponent, 23 of fraction. Below them the two "
+        "halves: 16 bits are the BF16 weight {weight}, 16 are R = {residue}. The weight was rounded up, so its last "
+        "bit differs from the one above it.",
         **numbers,
     )
     drawing = Drawing("split_master", 480, 218, title)
@@ -54,8 +54,7 @@ def split_master(words: Words) -> Drawing:
     for begin, end, name in ((0, 1, words("sign")), (1, 9, words("exponent")), (9, 32, words("fraction"))):
         left, right = LEFT + begin * CELL + 1, LEFT + end * CELL - 1
         drawing.path(f"M{left:.1f} {upper + 26}v4H{right:.1f}v-4", "tick", 1)
-        at, anchor = ((left + right) / 2, "middle") if begin else (LEFT, "start")
-        drawing.text(at, upper + 46, name, anchor=anchor)
+        drawing.text((left + right) / 2 if begin else LEFT, upper + 46, name, anchor="middle" if begin else "start")
     _row(drawing, LEFT, upper, data.master, "ink")
     _row(drawing, LEFT, lower, data.upper, "kept", beside=data.master[:16])
     _row(drawing, LEFT + 16 * CELL, lower, data.lower, "ink")
