@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from stepping import EVERY_OPTIMIZER, WITH_MASTERS, AdaBeliefFP16, feed, parameter, random_gradients, random_parameter
+from test_capturable import without_reading
 from test_checkpoints import equal, through_a_file
 from test_weights_changed_from_outside import (
     IDIOMS,
@@ -219,6 +220,17 @@ def test_two_trainings_of_a_network_end_as_close_to_each_other_as_the_page_says(
     assert (ends[1] - ends[0]).norm() < 0.001 * way.norm()
     assert "A network of 836 weights" in " ".join(labml_opt.split_master.__doc__.split())
     assert sum(param.numel() for param in start.parameters()) == 836
+
+
+def test_a_capturable_step_reads_nothing_back_to_the_host(monkeypatch):
+    param = random_parameter(10, dtype=BF16)
+    a = in_halves([param], capturable=True)
+    feed(a, param, random_gradients(2, 10, dtype=BF16))
+    with torch.no_grad():
+        param.clamp_(-1, 1)
+    before = param._version
+    without_reading(monkeypatch, a)
+    assert param._version > before
 
 
 # Memory
