@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Settings of `torch.optim` that say how a step is carried out, not what it computes.
 HOW_TORCH_RUNS = ("foreach", "fused", "differentiable")
 # The same of this package: what a checkpoint was made with says nothing about the machine that loads it.
-HOW_WE_RUN = ("fast", "check_weights")
+HOW_WE_RUN = ("fast", "check_weights", "split_master")
 # Settings that make a class train by a rule that another one doesn't have.
 RULES = {"warmup", "total_steps", "d_model", "degenerated_to_sgd", "rectify", "rho"}
 # What labml_nn calls the master weights.
@@ -132,13 +132,15 @@ def _state(optimizer: GenericAdaptiveOptimizer, group: Group, param: Tensor, sav
     optimizer.init_state(expected, group, torch.empty(shape, dtype=dtype, device="meta"))
     if "master" in saved and hasattr(optimizer, "master_params"):
         expected["master"] = torch.empty(shape, dtype=dtype, device="meta")
+    if "residue" in saved and hasattr(optimizer, "master_params"):
+        expected["residue"] = torch.empty(shape, dtype=torch.int16, device="meta")
 
     missing, left_over = expected.keys() - saved.keys(), saved.keys() - expected.keys()
     if missing:
         raise ValueError(
             f"{where}: the checkpoint has no {_names(missing)}, which {name} needs; another optimizer saved it"
         )
-    if "master" in left_over:
+    if left_over & {"master", "residue"}:
         raise ValueError(
             f"{where}: the checkpoint holds FP32 master weights and {name} keeps none, their bits would be lost: load "
             "it into an optimizer with MasterWeights and take master_params() from there"
@@ -183,5 +185,7 @@ def _fit(value: Any, expected: Any, param: Tensor | None, what: str) -> Any:
             f"{what} is a whole tensor {whole} and spread over processes {shard}: load it with "
             "set_optimizer_state_dict of torch.distributed.checkpoint.state_dict, which spreads and gathers"
         )
+    if expected.dtype is torch.int16 and value.dtype is not torch.int16:
+        raise ValueError(f"{what} is {value.dtype} in the checkpoint, and must be torch.int16: its bits would be lost")
     # FP32 stays FP32, bit for bit; averages that another optimizer kept in FP16 are widened.
     return value.to(device=param.device, dtype=expected.dtype)

@@ -138,7 +138,7 @@ class Block:
         begin = 0
         for mark, run in itertools.groupby(marks):
             end = begin + sum(1 for _ in run)
-            if mark is not None and self.ends[end - 1] - (self.ends[begin - 1] if begin else 0) > 1:
+            if mark is not None:
                 yield slice(begin, end)
             begin = end
 
@@ -157,17 +157,13 @@ class Plan:
         alike: dict[Any, list[Tensor]] = {}
         for param in dict.fromkeys(self.listed):
             state = optimizer.state.get(param, {})
-            if is_plain(param) and is_complete(state, param):
+            if is_plain(param) and is_complete(state, param, group["split_master"]):
                 alike.setdefault((param.device, param.dtype, param.is_contiguous(), tuple(state)), []).append(param)
             else:
                 self.others.append(param)
         for (device, *_), params in alike.items():
             for some in shares(params, BLOCK.get(device.type, BLOCK_ELSEWHERE)):
-                # The compiler takes a single value for another kind of tensor; it is left to the loop.
-                if len(some) == 1 == some[0].numel():
-                    self.others += some
-                else:
-                    self.blocks.append(Block(some, [optimizer.state[param] for param in some], self.capturable))
+                self.blocks.append(Block(some, [optimizer.state[param] for param in some], self.capturable))
         self.params = [param for block in self.blocks for param in block.params]
         self.states = [state for block in self.blocks for state in block.states]
         self.kinds = [(block.dtype, block.device) for block in self.blocks for _ in block.params]
@@ -346,7 +342,8 @@ def step(
     # now, so that all waiting is in the first step.
     for param in left:
         if is_plain(param):
-            plan.kernel(optimizer, group, (param.dtype, param.grad.dtype, param.device), grad_scale, found_inf)  # type: ignore[union-attr]
+            kind = (param.dtype, param.grad.dtype, param.device)  # type: ignore[union-attr]
+            plan.kernel(optimizer, group, kind, grad_scale, found_inf)
 
     # Large parameters are only called upon at the end, one behind the other: what Python does in between would find its
     # own memory gone from the cache, and take ten times as long.
@@ -420,13 +417,13 @@ def with_gradient(params: list[Tensor]) -> list[Tensor]:
     return [param for param in params if param.grad is not None]
 
 
-def is_complete(state: State, param: Tensor) -> bool:
+def is_complete(state: State, param: Tensor, split_master: bool) -> bool:
     """Return whether a state has been made and is one that a block can hold: a count, and tensors like the weights."""
-    if (
-        len(state) < 2
-        or "step" not in state
-        or ("master" in state and param.dtype not in (torch.float16, torch.bfloat16))
-    ):
+    if len(state) < 2 or "step" not in state:
+        return False
+    # Masters of another kind are turned into what they have to be by the next step of the loop.
+    is_half = param.dtype in (torch.float16, torch.bfloat16)
+    if ("master" in state and (split_master or not is_half)) or ("residue" in state and not (split_master and is_half)):
         return False
     return all(
         type(value) is Tensor

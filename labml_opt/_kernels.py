@@ -62,10 +62,13 @@ def kernel_for(
         return None
     _kernels[key] = None
     try:
-        probe = Probe(optimizer, group, dtype, grad_dtype, device, rate, grad_scale, found_inf)
-        update = update_of(type(optimizer), {**settings, "capturable": True}, probe.keys, check)
-        kernel = compiled(update, probe.arguments(0), threads)
-        probe.compare(kernel)
+        # The compiler's own warnings are none of the user's.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            probe = Probe(optimizer, group, dtype, grad_dtype, device, rate, grad_scale, found_inf)
+            update = update_of(type(optimizer), {**settings, "capturable": True}, probe.keys, check)
+            kernel = compiled(update, probe.arguments(0), threads)
+            probe.compare(kernel)
         _kernels[key] = kernel
     except Exception as error:
         reason = str(error).strip().splitlines() or [""]
@@ -82,6 +85,7 @@ def update_of(rule_class: type[GenericAdaptiveOptimizer], settings: Group, keys:
     """Return the update of a class as a function of tensors: nothing of an optimizer is held by it."""
     # The compiler's modules take a while to import, and only this path needs them.
     from labml_opt import _hoist
+    from labml_opt.split_master import join
 
     rule = rule_class.__new__(rule_class)
 
@@ -94,6 +98,8 @@ def update_of(rule_class: type[GenericAdaptiveOptimizer], settings: Group, keys:
             weights = state["master"]
             if check:
                 rule._follow(weights, param, True)  # type: ignore[attr-defined]
+        elif "residue" in state:
+            weights = join(param, state["residue"])
         elif param.dtype in (torch.float16, torch.bfloat16):
             weights = param.float()
         with _hoist.ToTheBit():
@@ -110,7 +116,7 @@ def compiled(update: Kernel, arguments: list[Any], threads: int) -> Kernel:
     from torch._inductor.compile_fx import compile_fx_inner
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    from labml_opt import _hoist, _prefetch
+    from labml_opt import _cpu_loops, _hoist
 
     # A graph has tensors for its inputs; what is `None` here is so at every call.
     given = [number for number, argument in enumerate(arguments) if argument is not None]
@@ -135,7 +141,7 @@ def compiled(update: Kernel, arguments: list[Any], threads: int) -> Kernel:
     options = {"config_patches": {**_hoist.HOW, "cpp.threads": threads}, "inner_compile": inner}
     with functorch_config.patch(enable_autograd_cache=False):
         try:
-            with _prefetch.in_time():
+            with _cpu_loops.mended():
                 standalone_compile(graph, tensors, options=options)
         except Exception:
             standalone_compile(graph, tensors, options=options)
@@ -167,9 +173,7 @@ class Probe:
         self.group = {**group, "capturable": True, "lr": self.rate}
         self.loop = self.line.sin().to(dtype)
         self.state: State = {}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            optimizer.init_state(self.state, self.group, optimizer.weights_to_update(self.state, self.group, self.loop))
+        optimizer.init_state(self.state, self.group, optimizer.weights_to_update(self.state, self.group, self.loop))
         if not group["capturable"]:
             self.state["step"] = self.state["step"].double()
         self.keys = keys_of(self.state)
@@ -191,13 +195,23 @@ class Probe:
             kernel(arguments)
             for weights in (self.loop, self.param) if self.group["check_weights"] else ():
                 weights[::7].mul_(1.5)
-        there = {"the weights": self.param, "step": self.count, **dict(zip(self.keys, self.values, strict=True))}
-        for name, right in {"the weights": self.loop, **self.state}.items():
-            mine, tolerance = there[name], 1e-4 if there[name].dtype == self.wide else 1e-2
-            if not torch.allclose(mine.double(), right.double(), rtol=tolerance, atol=1e-6):
+        mine = seen(self.param, {"step": self.count, **dict(zip(self.keys, self.values, strict=True))})
+        for name, right in seen(self.loop, self.state).items():
+            tolerance = 1e-4 if right.dtype == self.wide else 1e-2
+            if not torch.allclose(mine[name].double(), right.double(), rtol=tolerance, atol=1e-6):
                 raise RuntimeError(
                     f"the compiled kernel gets {name} wrong with this version of torch, {torch.__version__}"
                 )
+
+
+def seen(param: Tensor, state: State) -> State:
+    """Return all that a step changes, by its name."""
+    from labml_opt.split_master import join
+
+    # The lower half of a number says nothing without the upper one.
+    if "residue" in state:
+        state = {**state, "residue": join(param, state["residue"])}
+    return {"the weights": param, **state}
 
 
 def keys_of(state: State) -> list[str]:

@@ -3,7 +3,7 @@ What a step does with lists of tensors, as loops in C.
 
 Python takes a twentieth of a microsecond for the smallest question to a tensor, and a call of torch half a microsecond
 before it copies anything. With 500 tensors and a dozen questions to each, that is longer than the step itself. So the
-lists are handed over whole, to four loops that the compiler of the kernels makes, too:
+lists are handed over whole, to a few loops that the compiler of the kernels makes, too:
 
 * `addresses`: where do the values of these tensors begin?
 * `same`: do these dictionaries hold the very objects that they held?

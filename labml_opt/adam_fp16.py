@@ -92,6 +92,7 @@ Between steps, with the gradients dropped, it is 14 here and 12 there. What is s
 weights and gradients of half the size in forward and backward pass, no FP16 copies of the weights that autocast
 makes, and half the volume when gradients are exchanged between machines. In return each step looks at every
 weight, whether it was changed from outside; on a GPU the host waits for that look, unless `capturable=True`.
+BF16 weights can do with 10 bytes of state instead of 12: [Masters in two halves](split_master.md).
 
 ## The resume trap
 
@@ -119,6 +120,7 @@ from labml_opt._shards import own_shard
 from labml_opt.adam import Adam
 from labml_opt.adam_warmup_cosine_decay import AdamWarmupCosineDecay
 from labml_opt.optimizer import HALF, GenericAdaptiveOptimizer, Group, State
+from labml_opt.split_master import Watch, join, split, taken_up
 
 
 class MasterWeights(GenericAdaptiveOptimizer):
@@ -133,20 +135,23 @@ class MasterWeights(GenericAdaptiveOptimizer):
 
     It adds `master` to the state of each FP16 or BF16 parameter, FP32 and of the same shape, and leaves all
     other parameters alone. The optimizer itself doesn't know: its `init_state` and `step_param` are handed
-    $\theta^{32}$ and work in FP32.
+    $\theta^{32}$ and work in FP32. With `split_master=True` a BF16 parameter has `residue` instead, int16, and
+    parameter and residue together are the master ([Masters in two halves](split_master.md)).
 
     A master beyond 65504, the largest number of FP16, is kept, and the FP16 weight becomes infinite. Held at
     65504 it would train on as if nothing had happened; an infinite loss tells you at once. When the master
     comes back under 65504, so does the weight.
 
-    Raises what the optimizer raises. Paper: [arXiv 1710.03740](https://arxiv.org/abs/1710.03740), section 3.1.
+    Raises what the optimizer raises, and `TypeError` for FP16 parameters with `split_master`. Paper: [arXiv
+    1710.03740](https://arxiv.org/abs/1710.03740), section 3.1.
     """
 
     def weights_to_update(self, state: State, group: Group, param: Tensor) -> Tensor:
         r"""
         Return the master copy, up to date.
 
-        * `state` keeps it as `master`, FP32, of the parameter's shape and layout
+        * `state` keeps it as `master`, FP32, of the parameter's shape and layout, or the lower half of it as
+          `residue`, int16
         * `group` is the parameter group
         * `param` is $\theta^{16}_{t-1}$, what the model computes with
         """
@@ -158,14 +163,32 @@ class MasterWeights(GenericAdaptiveOptimizer):
             if kept is not None:
                 same = (kept.half() == param) | (kept.bfloat16() == param)
                 param.copy_(torch.where(same, kept, param))
+            residue = state.pop("residue", None)
+            if residue is not None:
+                param.copy_(taken_up(param, residue))
             return super().weights_to_update(state, group, param)
+
+        # **In two halves** there is no master between the steps, and each step makes one. A master that comes from
+        # a checkpoint, or from before `split_master` was set, is taken over whole; `write_back` will split it.
+        if group["split_master"]:
+            if "residue" not in state:
+                state["residue"] = torch.zeros_like(param, dtype=torch.int16, memory_format=torch.preserve_format)
+            if "master" not in state:
+                return join(param, state["residue"])
+            whole: Tensor = state.pop("master")
+            self._follow(whole, param, group["capturable"])
+            return whole
 
         # $$\theta^{32}_0 = \theta^{16}_0$$
         #
         # The master is made once, at the first step, and every FP16 number is an FP32 number as well. From here
         # on the truth is $\theta^{32}$, and $\theta^{16}$ is its rounded image.
+        #
+        # With a residue, from a checkpoint in two halves, it starts as what the two make.
         master = state.get("master")
-        if master is None:
+        if "residue" in state:
+            master = state["master"] = taken_up(param, state.pop("residue"))
+        elif master is None:
             master = state["master"] = param.to(torch.float32, memory_format=torch.preserve_format, copy=True)
         else:
             self._follow(master, param, group["capturable"])
@@ -193,10 +216,96 @@ class MasterWeights(GenericAdaptiveOptimizer):
         rounded = master.to(param.dtype)
         master.copy_(torch.where(rounded == param, master, param.float()))
 
+    def write_back(self, state: State, param: Tensor, weights: Tensor) -> None:
+        r"""
+        Round the master and bring it into the parameter, in place.
+
+        * `state` may have a `residue`; then it gets the bits that the rounding takes away
+        * `param` is the parameter and becomes $\theta^{16}_t$
+        * `weights` is the master $\theta^{32}_t$, FP32, of the same shape
+        """
+        if "residue" not in state:
+            return super().write_back(state, param, weights)
+        upper, residue = split(weights)
+        param.copy_(upper)
+        state["residue"].copy_(residue)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """
+        Add a group of parameters, as the base class does.
+
+        * `param_group` holds `params` and any setting
+
+        Raises what the base class raises, and `TypeError` for FP16 parameters with `split_master`.
+        """
+        super().add_param_group(param_group)
+        try:
+            self._refuse_fp16()
+        except TypeError:
+            del self.param_groups[-1]
+            raise
+
+    def _refuse_fp16(self) -> None:
+        for number, group in enumerate(self.param_groups):
+            for position, param in enumerate(group["params"] if group["split_master"] else ()):
+                if param.dtype is torch.float16:
+                    raise TypeError(
+                        f"parameter {position} of group {number} is torch.float16, and split_master=True takes the "
+                        "upper half of an FP32 number for the weight, which BF16 is and FP16 isn't: leave split_master "
+                        "out, or turn the model to BF16"
+                    )
+
+    def _refuse(self) -> None:
+        # Before anything is written, and for all parameters: several of them may share memory, and so a version.
+        # What a CUDA graph records at its capture happens at every replay, so nothing is set to 0 there.
+        if any(group["split_master"] for group in self.param_groups):
+            if not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
+                self._take_over()
+            self._refuse_fp16()
+        super()._refuse()
+
+    def _take_over(self) -> None:
+        changed = False
+        for state, param in self._in_halves():
+            if not self._watch.is_ours(param):
+                state["residue"].zero_()
+                changed = True
+
+        # Throwing residues away rounds the masters to BF16: harmless now and then, and at every step as bad as
+        # no masters at all.
+        self._watch.in_a_row = self._watch.in_a_row + 1 if changed else 0
+        if self._watch.in_a_row == 10:
+            warnings.warn(
+                f"something has written to the weights of {type(self).__name__} before each of its last 10 steps, and "
+                "split_master=True can't tell which values are new: updates under half a step of BF16 are lost. Leave "
+                "split_master out, or write after the training",
+                stacklevel=6,  # the line that called step
+            )
+        self._has_written()
+
+    def _has_written(self) -> None:
+        for _, param in self._in_halves():
+            self._watch.note(param)
+
+    def _in_halves(self) -> list[tuple[State, Tensor]]:
+        params = [param for group in self.param_groups if group["split_master"] for param in group["params"]]
+        return [(self.state[param], param) for param in params if "residue" in self.state.get(param, {})]
+
+    @property
+    def _watch(self) -> Watch:
+        watch: Watch = self.__dict__.setdefault("_who_wrote", Watch())
+        return watch
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A copy, or a checkpoint that has been loaded: what was seen before is no longer true of it.
+        super().__setstate__(state)
+        self.__dict__.pop("_who_wrote", None)
+
     def master_params(self) -> Iterator[Tensor]:
         r"""
         Yield the weights at full precision, in the order of the groups: $\theta^{32}$ where there is one, else
-        the parameter itself (in FP32 if it is a half-precision one that has not been trained yet).
+        the parameter itself (in FP32 if it is a half-precision one that has not been trained yet). With
+        `split_master` each is a new tensor.
 
         This is what to export and what to average. Don't write to these tensors; write to the parameters.
         """
@@ -205,6 +314,8 @@ class MasterWeights(GenericAdaptiveOptimizer):
                 state = self.state.get(param, {})
                 if "master" in state:
                     yield state["master"]
+                elif "residue" in state and self._watch.is_ours(param):
+                    yield taken_up(param.detach(), state["residue"])
                 else:
                     yield param.detach().float() if param.dtype in HALF else param.detach()
 
@@ -214,12 +325,17 @@ class MasterWeights(GenericAdaptiveOptimizer):
         Take over now what was changed in the parameters from outside.
 
         Every step looks by itself. Call this when `master_params()` must be right before the next step, for
-        instance to save an average right after loading other weights.
+        instance to save an average right after loading other weights. With `split_master` it sets every residue
+        to 0, and the masters are the weights.
         """
         for group in self.param_groups:
             for param in group["params"]:
-                if "master" in self.state.get(param, {}):
-                    self.weights_to_update(self.state[param], group, param)
+                state = self.state.get(param, {})
+                if "residue" in state and param.dtype in HALF:
+                    state["residue"].zero_()
+                elif "master" in state or "residue" in state:
+                    self.weights_to_update(state, {**group, "split_master": False}, param)
+        self._has_written()
 
 
 class AdamFP16(MasterWeights, Adam):

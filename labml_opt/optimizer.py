@@ -184,6 +184,8 @@ class Options(TypedDict, total=False):
       made fast](guides/fast.md))
     * `check_weights` has a fast step look at every weight, whether it was changed behind autograd's back,
       through `.data` or NumPy; `False` spares it that look. The loop always looks
+    * `split_master` keeps of the FP32 masters of BF16 parameters only what the parameters don't hold, 2 bytes a
+      value instead of 4 (see [Masters in two halves](split_master.md)); classes with `MasterWeights` take it
     """
 
     maximize: bool
@@ -191,6 +193,7 @@ class Options(TypedDict, total=False):
     unscale_in_step: bool
     fast: bool
     check_weights: bool
+    split_master: bool
 
 
 class GenericAdaptiveOptimizer(Optimizer):
@@ -219,6 +222,7 @@ class GenericAdaptiveOptimizer(Optimizer):
         unscale_in_step: bool = False,
         fast: bool = False,
         check_weights: bool = True,
+        split_master: bool = False,
     ) -> None:
         r"""
         * `params` is an iterable of parameters, of `(name, parameter)` pairs, or of groups: FP16, BF16, FP32,
@@ -227,7 +231,8 @@ class GenericAdaptiveOptimizer(Optimizer):
         * `lr` is $\alpha \ge 0$, a number or a tensor with one value
         * `betas` is $(\beta_1, \beta_2)$, each in $[0, 1)$
         * `eps` is $\epsilon \ge 0$
-        * `maximize`, `capturable`, `unscale_in_step`, `fast` and `check_weights` are explained at `Options` above
+        * `maximize`, `capturable`, `unscale_in_step`, `fast`, `check_weights` and `split_master` are explained at
+          `Options` above
 
         Raises `ValueError` or `TypeError` with the name of the argument that is out of its range.
         """
@@ -241,6 +246,7 @@ class GenericAdaptiveOptimizer(Optimizer):
             "unscale_in_step": unscale_in_step,
             "fast": fast,
             "check_weights": check_weights,
+            "split_master": split_master,
         }
         super().__init__(params, settings)
 
@@ -294,6 +300,11 @@ class GenericAdaptiveOptimizer(Optimizer):
         if "weight_decay" in group:
             check_number("weight_decay", group["weight_decay"], "at least 0", lambda x: x >= 0)
         check_number("t", group["t"], "at least 0 and finite", lambda x: 0 <= x < math.inf)
+        if group["split_master"] and not hasattr(self, "master_params"):
+            raise ValueError(
+                f"split_master=True says how FP32 masters are kept, and {type(self).__name__} keeps none: use "
+                "AdamFP16, or put MasterWeights in front of the class"
+            )
 
     def init_state(self, state: State, group: Group, param: Tensor) -> None:
         """
@@ -396,7 +407,13 @@ class GenericAdaptiveOptimizer(Optimizer):
             self.__dict__.pop("grad_scale", None)
             self.__dict__.pop("found_inf", None)
             raise
+        finally:
+            self._has_written()
         return loss
+
+    def _has_written(self) -> None:
+        # Called when a step has ended, well or not, for classes that want to know their own writes from others'.
+        pass
 
     def _refuse(self) -> None:
         # What can't work is said now, not halfway through a step. A sparse gradient has no entry for most
@@ -513,7 +530,17 @@ class GenericAdaptiveOptimizer(Optimizer):
         # writing through `param.data` would hide the change from autograd, which then couldn't tell that a
         # saved weight is out of date.
         if param.dtype in HALF:
-            param.copy_(weights)
+            self.write_back(state, param, weights)
+
+    def write_back(self, state: State, param: Tensor, weights: Tensor) -> None:
+        r"""
+        Bring $\theta_t$ into a half-precision parameter, in place.
+
+        * `state` is what is remembered of the parameter
+        * `param` is the parameter, FP16 or BF16
+        * `weights` holds $\theta_t$ in FP32, of the same shape
+        """
+        param.copy_(weights)
 
     @property
     def _step_supports_amp_scaling(self) -> bool:

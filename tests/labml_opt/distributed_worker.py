@@ -138,6 +138,8 @@ class Run:
 
 def whole(tensor: Tensor) -> Tensor:
     """The tensor with all its shards, or a copy of an ordinary one."""
+    if tensor.dtype is torch.int16:  # which neither gloo nor NCCL sends
+        return whole(tensor.int()).short()
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor.clone()
 
 
@@ -175,6 +177,7 @@ for _kind in KINDS:
             SCENARIOS[f"{_kind}, {_label}, {_optimizer}"] = compare(_kind, _dtype, _optimizer)
         SCENARIOS[f"{_kind}, {_label}, clipped"] = compare(_kind, _dtype, "AdamWarmupCosineDecayFP16", clip=BOUND)
     SCENARIOS[f"{_kind}, capturable"] = compare(_kind, torch.float16, "AdamWarmupCosineDecayFP16", capturable=True)
+    SCENARIOS[f"{_kind}, in halves"] = compare(_kind, torch.bfloat16, "AdamFP16", split_master=True)
 
 
 def stop_and_go_on(dtype: torch.dtype, **settings: Any) -> Scenario:
@@ -201,6 +204,7 @@ def stop_and_go_on(dtype: torch.dtype, **settings: Any) -> Scenario:
 for _label, _dtype in DTYPES.items():
     SCENARIOS[f"stop and go on, {_label}"] = stop_and_go_on(_dtype)
 SCENARIOS["stop and go on, capturable"] = stop_and_go_on(torch.float16, capturable=True)
+SCENARIOS["stop and go on, in halves"] = stop_and_go_on(torch.bfloat16, split_master=True)
 
 
 def go_on_from_one(label: str) -> Scenario:

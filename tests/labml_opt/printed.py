@@ -97,6 +97,13 @@ PRINTED = {
         "unscaling": r"g_t = \frac{1}{S}\,\nabla^{32}",
         "floor": r"S \leftarrow \max(S,\; S_{\min})",
     },
+    "split_master": {
+        "halves": r"\begin{aligned} P &= \Big\lfloor \frac{M + 2^{15}}{2^{16}} \Big\rfloor \\ "
+        r"R &= M - 2^{16} P \end{aligned}",
+        "master": r"M = 2^{16} P + R",
+        "upper half": r"P = \Big\lfloor \frac{M + 2^{15}}{2^{16}} \Big\rfloor",
+        "lower half": r"R = M - 2^{16} P",
+    },
 }
 
 

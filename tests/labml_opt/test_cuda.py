@@ -123,13 +123,14 @@ def test_scaler_and_capturable_step_together_do_not_wait_for_the_device():
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("name", WITH_MASTERS)
-def test_a_step_in_a_cuda_graph_equals_the_step_outside(name):
-    inside, outside = (nn.Parameter(random_parameter(100, dtype=torch.float16).detach().cuda()) for _ in range(2))
-    a = EVERY_OPTIMIZER[name]([inside], capturable=True, weight_decay=0.1)
-    b = EVERY_OPTIMIZER[name]([outside], weight_decay=0.1)
+@pytest.mark.parametrize(("name", "split_master"), [*((name, False) for name in WITH_MASTERS), ("AdamFP16", True)])
+def test_a_step_in_a_cuda_graph_equals_the_step_outside(name, split_master):
+    dtype = torch.bfloat16 if split_master else torch.float16
+    inside, outside = (nn.Parameter(random_parameter(100, dtype=dtype).detach().cuda()) for _ in range(2))
+    a = EVERY_OPTIMIZER[name]([inside], capturable=True, weight_decay=0.1, split_master=split_master)
+    b = EVERY_OPTIMIZER[name]([outside], weight_decay=0.1, split_master=split_master)
     inside.grad = torch.zeros_like(inside)
-    gradients = [g.cuda() for g in random_gradients(13, 100, dtype=torch.float16)]
+    gradients = [g.cuda() for g in random_gradients(13, 100, dtype=dtype)]
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

@@ -166,6 +166,13 @@ def test_capturable_two_processes_train_to_the_weights_and_state_of_one(group, k
         assert list(differences(found["one"], found["several"])) == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_halves_two_processes_train_to_the_weights_and_state_of_one(group, kind):
+    for found in group(f"{kind}, in halves"):
+        assert list(differences(found["one"], found["several"])) == []
+        assert sum(found["several"][f"residue {number}"].count_nonzero() for number in range(6)) > 50
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_a_step_gradients_come_back_in_the_dtype_of_their_parameters(group, kind, dtype):
@@ -207,13 +214,13 @@ def test_clipped_two_processes_train_to_the_masters_of_one(group, kind, dtype):
 # Stop and go on
 
 
-@pytest.mark.parametrize("which", ["FP16", "BF16", "capturable"])
+@pytest.mark.parametrize("which", ["FP16", "BF16", "capturable", "in halves"])
 def test_a_distributed_checkpoint_brings_every_bit_back(group, which):
     for found in group(f"stop and go on, {which}"):
         assert list(differences(found["stopped"], found["loaded"])) == []
 
 
-@pytest.mark.parametrize("which", ["FP16", "BF16", "capturable"])
+@pytest.mark.parametrize("which", ["FP16", "BF16", "capturable", "in halves"])
 def test_under_fsdp2_a_resumed_run_equals_one_that_never_stopped(group, which):
     for found in group(f"stop and go on, {which}"):
         assert list(differences(found["unbroken"], found["resumed"])) == []

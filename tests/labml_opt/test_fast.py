@@ -14,7 +14,7 @@ import torch
 from stepping import EVERY_OPTIMIZER, WITH_MASTERS
 from torch import nn
 
-from labml_opt import Adam, AdamFP16, GradScalerFP16, MasterWeights, Sophia, _fast, _hoist, _kernels, _lists, _prefetch
+from labml_opt import Adam, AdamFP16, GradScalerFP16, MasterWeights, Sophia, _cpu_loops, _fast, _hoist, _kernels, _lists
 
 SHAPES = [(7,), (3, 5), (), (300, 250), (33,), (2, 2, 2)]
 
@@ -431,11 +431,11 @@ def test_loads_are_told_in_time_and_a_compiler_that_is_built_otherwise_is_left_a
         def _get_vec_load_line(self, var, index, dtype, load_mask=None):
             return f"load({var})"
 
-    monkeypatch.setattr(_prefetch.compiler, "CppVecKernel", Loads)
-    monkeypatch.delattr(_prefetch.compiler, "TilingSelect")
-    with _prefetch.in_time():
+    monkeypatch.setattr(_cpu_loops.compiler, "CppVecKernel", Loads)
+    monkeypatch.delattr(_cpu_loops.compiler, "TilingSelect")
+    with _cpu_loops.mended():
         line = Loads()._get_vec_load_line("in_ptr0", 0, torch.float32)
-    assert line.count("__builtin_prefetch") == 2
+    assert line.count("__builtin_cpu_loops") == 2
     assert line.endswith("load(in_ptr0)))")
     assert Loads()._get_vec_load_line("in_ptr0", 0, torch.float32) == "load(in_ptr0)"
 

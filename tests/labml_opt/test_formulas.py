@@ -29,6 +29,7 @@ from labml_opt import (
     radam,
 )
 from labml_opt.amsgrad import counter_example
+from labml_opt.split_master import join, split
 
 CARRIED_OUT: dict[str, set[str]] = {page: set() for page in PRINTED}
 
@@ -785,6 +786,50 @@ def test_floor(page, name):
         scaler.update()
         expected = rule(expected / 2, 24.0)
         assert scaler.get_scale() == expected
+
+
+# split_master
+
+
+def check_halves(page: str, name: str) -> None:
+    def rule(m):
+        p = math.floor((m + 2**15) / 2**16)
+        return p, m - 2**16 * p
+
+    assert is_printed(page, name)
+    for number in (0.1, -0.1, 1.0, 1.00390625, -1.01171875, 3.4e38, 1e-45, 0.0, math.inf):
+        master = torch.tensor([number])
+        param, residue = split(master)
+        p, r = rule(master.view(torch.int32).item())
+        assert (param.view(torch.int16).item(), residue.item()) == (p, r)
+        assert -(2**15) <= r < 2**15
+
+
+@prints("split_master", "halves")
+def test_halves_as_the_page_opens_with_them(page, name):
+    check_halves(page, name)
+
+
+@prints("split_master", "upper half")
+def test_upper_half(page, name):
+    check_halves(page, name)
+
+
+@prints("split_master", "lower half")
+def test_lower_half(page, name):
+    check_halves(page, name)
+
+
+@prints("split_master", "master")
+def test_master_of_two_halves(page, name):
+    def rule(p, r):
+        return 2**16 * p + r
+
+    assert is_printed(page, name)
+    for p, r in [(0x3DCD, -0x3333), (-0x4233, -0x3333), (0x7F80, -1), (0, 1), (0x3F80, 0x7FFF), (0x3F81, -0x8000)]:
+        param = torch.tensor([p], dtype=torch.int16).view(torch.bfloat16)
+        master = join(param, torch.tensor([r], dtype=torch.int16))
+        assert master.view(torch.int32).item() == rule(p, r)
 
 
 # What the pages say in numbers

@@ -6,6 +6,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,7 @@ def test_the_guide_quotes_torch_word_for_word(provoke: Callable[[], None], guide
 
 RECIPES = {
     "`AdamFP16`": [(torch.float16, AdamFP16), (torch.bfloat16, AdamFP16)],
+    "`AdamFP16(split_master=True)`": [(torch.bfloat16, partial(AdamFP16, split_master=True))],
     "`torch.optim.Adam` in FP32": [(torch.float32, torch.optim.Adam)],
     "`torch.optim.Adam` on FP16": [(torch.float16, torch.optim.Adam)],
 }

@@ -170,6 +170,7 @@ def test_importing_the_package_brings_neither_the_engine_nor_a_plotting_library(
         "ada_belief",
         "sophia",
         "adam_fp16",
+        "split_master",
     ],
 )
 def test_running_a_module_draws_the_figures_of_its_page(page, monkeypatch):

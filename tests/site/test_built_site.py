@@ -24,6 +24,7 @@ MODULES = [
     "ada_belief",
     "sophia",
     "adam_fp16",
+    "split_master",
 ]
 
 
