@@ -43,10 +43,10 @@ class ToTheBit(TorchFunctionMode):
     """
     Make the compiler round as torch's own loops do.
 
-    torch multiplies and adds with one rounding where the processor can, and the compiler with two; and where torch
-    multiplies before it divides, the compiler divides first. The functions concerned are written out here. Everything
-    else is rounded alike, but for the root: torch takes it with MKL where it has it, and MKL's is off by one in the last
-    bit of one value in 170.
+    torch multiplies and adds with one rounding where the processor can, the compiler with two; and where torch
+    multiplies before it divides, the compiler divides first. The functions concerned are written out below. Everything
+    else that optimizers are made of is rounded alike, except the root: where torch has MKL it takes the root with it, and
+    in one of 170 values MKL's is the neighbour of the nearest number, which is the compiler's.
     """
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -87,7 +87,8 @@ def add(tensor: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     """Return `tensor.add(other, alpha=alpha)`."""
     if alpha == 1:
         return torch.add(tensor, other)
-    return multiply_add(other, torch.full_like(tensor, alpha), tensor)
+    many = other if isinstance(other, Tensor) else torch.full_like(tensor, other)
+    return multiply_add(many, torch.full_like(tensor, alpha), tensor)
 
 
 def sub(tensor: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
