@@ -45,8 +45,8 @@ class ToTheBit(TorchFunctionMode):
 
     torch multiplies and adds with one rounding where the processor can, the compiler with two; and where torch
     multiplies before it divides, the compiler divides first. The functions concerned are written out below. Everything
-    else that optimizers are made of is rounded alike, except the root: where torch has MKL it takes the root with it, and
-    in one of 170 values MKL's is the neighbour of the nearest number, which is the compiler's.
+    else that optimizers are made of is rounded alike, except the root: where torch has MKL it takes the root with it,
+    and in one of 170 values MKL's is the neighbour of the nearest number, which is the compiler's.
     """
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
