@@ -67,10 +67,13 @@ def multiply_add(one: Tensor, other: Tensor, third: Tensor) -> Tensor:
 
 def lerp(start: Tensor, end: Tensor, weight: float) -> Tensor:
     """Return `start.lerp(end, weight)`; from a weight of one half on torch starts at the other end."""
-    share = torch.full_like(start, weight)
     if abs(weight) < 0.5:
-        return multiply_add(share, end - start, start)
-    return multiply_add(share - 1, end - start, end)
+        return multiply_add(torch.full_like(start, weight), end - start, start)
+    # torch takes the 1 from the weight as the tensors' format has it: rounded to 24 bits before, not after.
+    if start.dtype is torch.float32:
+        large = weight * (2**29 + 1)
+        weight = large - (large - weight)
+    return multiply_add(torch.full_like(start, weight - 1), end - start, end)
 
 
 def addcmul(tensor: Tensor, one: Tensor, other: Tensor, *, value: float = 1) -> Tensor:

@@ -154,10 +154,9 @@ def test_the_arithmetic_that_optimizers_are_made_of_is_torchs_to_the_last_bit_ze
             assert same.all(), (name, mine[~same], theirs[~same])
 
 
-def test_outside_the_compiler_the_functions_are_torchs_too():
-    one, other, third = (
-        torch.randn(64, generator=torch.Generator().manual_seed(k), dtype=torch.float64) for k in (1, 2, 3)
-    )
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_outside_the_compiler_the_functions_are_torchs_too(dtype):
+    one, other, third = (torch.randn(64, generator=torch.Generator().manual_seed(k), dtype=dtype) for k in (1, 2, 3))
     functions = [
         *((torch.Tensor.lerp, torch.Tensor.lerp_, (other, weight), {}) for weight in (0.1, 0.9)),
         (torch.Tensor.addcmul, torch.Tensor.addcmul_, (other, third), {"value": 0.3}),
