@@ -16,39 +16,64 @@ SIZES = ((600, 500), (1000,), (7,), (1,))
 STEPS = 100
 EVERY = 10
 """Sophia looks at the curvature every so many steps."""
-SCHEDULE = {"warmup": 10, "total_steps": 200, "d_model": 64, "weight_decay": 0.01}
+SCHEDULE = {"warmup": 10, "total_steps": 200, "d_model": 64}
+SETTINGS = (
+    {"weight_decay": 0.01},
+    {"weight_decay": labml_opt.WeightDecay(0.01, weight_decouple=False), "optimized_update": False},
+)
+"""Between them both decays, and both orders of operations."""
+HALVES = ("float16", "bfloat16")
 
 
 def classes() -> dict[str, tuple[type, str]]:
-    """Return every optimizer of the package with the dtype it is tried in, and those with masters in both halves."""
+    """Return every optimizer of the package in FP32, and each with master weights in both halves.
+
+    Where the package has no class with master weights it is made here, as a reader would make it.
+    """
     found: dict[str, tuple[type, str]] = {}
     for name in labml_opt.__all__:
         thing: Any = getattr(labml_opt, name)
         if not (isinstance(thing, type) and issubclass(thing, labml_opt.GenericAdaptiveOptimizer)):
             continue
-        if thing in (labml_opt.GenericAdaptiveOptimizer, labml_opt.MasterWeights):
+        if thing is labml_opt.GenericAdaptiveOptimizer or issubclass(thing, labml_opt.MasterWeights):
             continue
-        halves = issubclass(thing, labml_opt.MasterWeights)
-        for dtype in ("float16", "bfloat16") if halves else (FP32,):
-            found[f"{name}/{dtype}"] = (thing, dtype)
+        found[f"{name}/{FP32}"] = (thing, FP32)
+        with_masters = f"{name}FP16"
+        made = getattr(labml_opt, with_masters, None) or type(with_masters, (labml_opt.MasterWeights, thing), {})
+        found |= {f"{with_masters}/{dtype}": (made, dtype) for dtype in HALVES}
     return found
 
 
 def differences(name: str, steps: int = STEPS) -> dict[str, float]:
     """Train twice from the same weights with the same gradients, and say how far the results are apart.
 
-    * `state`: the largest difference in the FP32 state and FP32 weights, each relative to the number itself or to the
-      mean size of its tensor, whichever is larger
+    What is FP32 is the whole state and, if they are, the weights.
+
+    * `state`: the largest difference in FP32, relative to the number itself or to the mean size of its tensor,
+      whichever is larger. A weight that passes 0 is much smaller than what it was made of, and so than the roundings
+      in it
+    * `unequal`: how many values in FP32 differ at all, of `numbers`
     * `params`: how many parameters of 16 bits differ at all, of `values`
     """
     class_, dtype = classes()[name]
-    runs = [_train(class_, dtype, steps, options) for options in ({}, FAST)]
-    (params, state), (fast_params, fast_state) = runs
-    if dtype == FP32:
-        state, fast_state = [*state, *params], [*fast_state, *fast_params]
-    apart = max(_relative(a, b) for a, b in zip(state, fast_state, strict=True))
-    halves = 0 if dtype == FP32 else sum(int((a != b).sum()) for a, b in zip(params, fast_params, strict=True))
-    return {"state": apart, "params": float(halves), "values": float(sum(param.numel() for param in params))}
+    apart, found = [0.0], {"unequal": 0.0, "numbers": 0.0, "params": 0.0, "values": 0.0}
+    for settings in SETTINGS:
+        (params, state), (fast_params, fast_state) = (
+            _train(class_, dtype, steps, {**SCHEDULE, **settings}, options) for options in ({}, FAST)
+        )
+        if dtype == FP32:
+            state, fast_state = [*state, *params], [*fast_state, *fast_params]
+        else:
+            found["params"] += _unequal(params, fast_params)
+        apart += [_relative(a, b) for a, b in zip(state, fast_state, strict=True)]
+        found["unequal"] += _unequal(state, fast_state)
+        found["numbers"] += sum(tensor.numel() for tensor in state)
+        found["values"] += sum(param.numel() for param in params)
+    return {"state": max(apart), **found}
+
+
+def _unequal(some: list[Tensor], others: list[Tensor]) -> int:
+    return sum(int((a != b).sum()) for a, b in zip(some, others, strict=True))
 
 
 def _relative(a: Tensor, b: Tensor) -> float:
@@ -57,17 +82,24 @@ def _relative(a: Tensor, b: Tensor) -> float:
     return float(((a - b).abs() / size).max())
 
 
-def _train(class_: Any, dtype: str, steps: int, options: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+def _train(
+    class_: Any, dtype: str, steps: int, settings: dict[str, Any], options: dict[str, Any]
+) -> tuple[list[Tensor], list[Tensor]]:
     generator = torch.Generator().manual_seed(0)
     params = [torch.randn(size, generator=generator).mul(0.1).to(DTYPES[dtype]).requires_grad_() for size in SIZES]
-    known = {name for base in class_.__mro__ for name in inspect.signature(base.__init__).parameters}
-    settings = {name: value for name, value in SCHEDULE.items() if name in known}
+    known = inspect.signature(class_).parameters
+    settings = {name: value for name, value in settings.items() if name in known}
     optimizer = class_(params, lr=1e-3, **settings, **options)
     for step in range(steps):
-        for param in params:
-            param.grad = torch.randn(param.shape, generator=generator).mul(0.01).to(param.dtype)
+        grads = [torch.randn(param.shape, generator=generator).mul(0.01) for param in params]
+        # The curvature is looked at in FP32, whatever the parameters are.
         if hasattr(optimizer, "update_hessian") and step % EVERY == 0:
+            for param, grad in zip(params, grads, strict=True):
+                param.grad, param.grad_dtype = None, None
+                param.grad = grad
             optimizer.update_hessian(100)
+        for param, grad in zip(params, grads, strict=True):
+            param.grad = grad.to(param.dtype)
         optimizer.step()
     state = [
         value.detach().clone()

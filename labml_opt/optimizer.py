@@ -77,7 +77,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT, StateDict
 
 from labml_opt import _checkpoint, _fast
-from labml_opt._counts import as_count, unchanged_where
+from labml_opt._counts import as_count, in_float64, unchanged_where
 
 State = dict[str, Any]
 Group = dict[str, Any]
@@ -473,8 +473,9 @@ class GenericAdaptiveOptimizer(Optimizer):
             group["t"] += advance
 
             # This step's rate takes the place of `lr` for everything that follows, weight decay included. The
-            # group keeps its own `lr`: that one belongs to the user and to `torch.optim.lr_scheduler`.
-            now = {**group, "lr": rate.reshape(()) if isinstance(rate, Tensor) else rate}
+            # group keeps its own `lr`: that one belongs to the user and to `torch.optim.lr_scheduler`. A rate in a
+            # tensor is reckoned with in float64, as one that is a number.
+            now = {**group, "lr": in_float64(rate.reshape(()) if isinstance(rate, Tensor) else rate)}
 
             # [How it is made fast](guides/fast.md): the same update, compiled, for many parameters at once. It
             # returns those that it leaves to the loop.

@@ -126,17 +126,6 @@ def test_the_pass_takes_numbers_out_of_the_loop_and_leaves_the_rest_as_it_is():
     assert _hoist.Hoist().uuid()
 
 
-def test_the_functions_with_one_rounding_are_torchs():
-    one, other = (torch.randn(64, generator=torch.Generator().manual_seed(k), dtype=torch.float64) for k in (1, 2))
-    for weight in (0.1, 0.9):
-        torch.testing.assert_close(_hoist.lerp_(one.clone(), other, weight), one.lerp(other, weight))
-    torch.testing.assert_close(
-        _hoist.addcmul_(one.clone(), other, other, value=0.3), one.addcmul(other, other, value=0.3)
-    )
-    for alpha in (1, 0.3):
-        torch.testing.assert_close(_hoist.add(one, other, alpha=alpha), one.add(other, alpha=alpha))
-
-
 @pytest.mark.usefixtures("captured")
 @pytest.mark.parametrize("name", EVERY_OPTIMIZER)
 def test_every_class_takes_the_steps_of_the_loop(name):
