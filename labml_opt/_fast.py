@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # From this size on a parameter is a block of its own: a call costs less than copying it. Blocks of smaller ones are so
 # large that their scratch memory stays in the cache of a core. A GPU wants fewer and longer calls.
 LARGE = 2**16
-BLOCK = {"cpu": 2**18}
+BLOCK = {"cpu": 2**17}
 BLOCK_ELSEWHERE = 2**24
 
 FORMATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -68,13 +68,14 @@ class Block:
 
         # Counts on the device can't be compared at every step. They are read once, here; from then on those that were
         # equal and have stepped together are equal, and their kin is the same number.
-        self.kin = [int(state["step"]) for state in states]
-        if capturable:
+        self.counted = "step" in states[0]
+        self.kin = [int(state["step"]) if self.counted else 0 for state in states]
+        if capturable and self.counted:
             self.next_kin = max(self.kin) + 1
             self.counts = torch.zeros(len(params), device=self.device)
             for state, count in zip(states, self.counts.unbind(), strict=True):
                 state["step"] = count.copy_(state["step"])
-        self.versions = [-1] * len(params) if "master" in self.keys else []
+        self.versions = [-1] * len(params)
 
         # What `Plan` finds out at each step: gradients, whether they are of one dtype, and the addresses of weights and
         # gradients, or `None` if their values don't lie there in order.
@@ -106,6 +107,8 @@ class Block:
 
     def stepped(self, part: slice) -> None:
         """Count a step for some parameters, whose counts are equal."""
+        if not self.counted:
+            return
         if self.capturable:
             # The kernel has counted the first of them.
             self.counts[part].copy_(self.counts[part.start].clone())
@@ -117,12 +120,12 @@ class Block:
             self.kin[part] = [now] * (part.stop - part.start)
             for state in self.states[part]:
                 state["step"] = now
-        if self.versions:
-            self.versions[part] = map(VERSION, self.params[part])
 
     def count(self, number: int) -> Tensor:
         """Return the steps that a parameter has taken, as a tensor that the kernel counts up."""
-        return self.counts[number] if self.capturable else as_number(self.kin[number], self.device)
+        if self.capturable and self.counted:
+            return self.counts[number]
+        return as_number(self.kin[number], self.device)
 
     def views_of(self, flat: Tensor) -> list[Tensor]:
         """Return the parameters' parts of `flat`, in their shapes."""
@@ -151,7 +154,7 @@ class Plan:
         self.all_states = list(optimizer.state.values())
         self.capturable = group["capturable"]
         self.scratch: dict[Any, Tensor] = {}
-        self.views: dict[Any, list[Tensor]] = {}
+        self.views: dict[Any, tuple[Tensor, list[Tensor]]] = {}
         self.blocks: list[Block] = []
         self.others: list[Tensor] = []
         alike: dict[Any, list[Tensor]] = {}
@@ -166,12 +169,13 @@ class Plan:
                 self.blocks.append(Block(some, [optimizer.state[param] for param in some], self.capturable))
         self.params = [param for block in self.blocks for param in block.params]
         self.states = [state for block in self.blocks for state in block.states]
+        self.devices = {block.device for block in self.blocks}
         self.kinds = [(block.dtype, block.device) for block in self.blocks for _ in block.params]
         self.sizes = [size for block in self.blocks for size in block.row.sizes]
         self.held = list(itertools.chain.from_iterable(map(dict.values, self.states)))
         self.grad_likeness = Likeness([])
         self.rules: list[Any] = []
-        self.kernels: dict[Any, Kernel | None] = {}
+        self.kernels: dict[Any, dict[Any, Kernel | None]] = {}
         self.locate()
         self.still_fits, self.ready = True, False
 
@@ -196,17 +200,15 @@ class Plan:
                 return False
         self.held = now
         for block in self.blocks:
-            block.kin = [state["step"] for state in block.states]
+            block.kin = [state.get("step", 0) for state in block.states]
         return True
 
     def fits(self, optimizer: GenericAdaptiveOptimizer, group: Group) -> bool:
         """Return whether parameters and state are still what the blocks were made of."""
         if not (
             self.capturable == group["capturable"]
-            and len(self.listed) == len(group["params"])
-            and len(self.all_states) == len(optimizer.state)
-            and all(map(operator.is_, self.listed, group["params"]))
-            and all(map(operator.is_, self.all_states, optimizer.state.values()))
+            and same([group["params"]], self.listed)
+            and same([optimizer.state], self.all_states)
             and (same(self.states, self.held) or self.hold())
         ):
             return False
@@ -243,41 +245,32 @@ class Plan:
         begin = 0
         for block in [] if self.capturable else self.blocks:
             # All states of a block have the same entries in the same order.
-            width, place = len(block.states[0]), list(block.states[0]).index("step")
+            width = len(block.states[0])
             end = begin + width * len(block.states)
-            self.held[begin + place : end : width] = block.kin
+            if block.counted:
+                self.held[begin + list(block.states[0]).index("step") : end : width] = block.kin
             begin = end
 
-    def kernel(
-        self,
-        optimizer: GenericAdaptiveOptimizer,
-        group: Group,
-        kind: tuple[torch.dtype, torch.dtype, torch.device],
-        grad_scale: Any,
-        found_inf: Any,
-    ) -> Kernel | None:
-        """Return the kernel for weights and gradients of these dtypes, on this device, as long as the settings stay."""
+    def kernels_of(self, group: Group, grad_scale: Any, found_inf: Any) -> dict[Any, Kernel | None]:
+        """Return the kernels that are known for the present settings, by dtypes of weights and gradients and device."""
         rules = [value for key, value in group.items() if key not in ("t", "lr")]
         if len(rules) != len(self.rules) or not all(map(operator.is_, rules, self.rules)):
             self.rules, self.kernels = rules, {}
         lr = group["lr"].dtype if isinstance(group["lr"], Tensor) else None
-        key = (*kind, lr, torch.get_num_threads(), grad_scale is None, found_inf is None)
-        if key not in self.kernels:
-            self.kernels[key] = kernel_for(optimizer, group, *kind, grad_scale, found_inf)
-        return self.kernels[key]
+        return self.kernels.setdefault((lr, torch.get_num_threads(), grad_scale is None, found_inf is None), {})
 
     def gathered(self, kind: str, block: Block, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
         """Return scratch memory for a block, whole and in the parameters' shapes; all blocks use the same."""
         place = (kind, dtype, block.device)
-        size = block.ends[-1]
-        if place not in self.scratch or self.scratch[place].numel() < size:
-            self.scratch[place] = torch.zeros(size, dtype=dtype, device=block.device)
-            self.views = {key: views for key, views in self.views.items() if key[1:] != place}
-        flat = self.scratch[place]
         views = self.views.get((id(block), *place))
         if views is None:
-            views = self.views[(id(block), *place)] = block.views_of(flat)
-        return flat, views
+            size = block.ends[-1]
+            if place not in self.scratch or self.scratch[place].numel() < size:
+                self.scratch[place] = torch.zeros(size, dtype=dtype, device=block.device)
+                self.views = {key: views for key, views in self.views.items() if key[1:] != place}
+            flat = self.scratch[place][:size]
+            views = self.views[(id(block), *place)] = (flat, block.views_of(flat))
+        return views
 
 
 def shares(params: list[Tensor], limit: int) -> Iterator[list[Tensor]]:
@@ -329,43 +322,51 @@ def step(
     if not plan.ready:
         return with_gradient(list(dict.fromkeys(group["params"])))
     left = with_gradient(plan.others)
-    odd = [param for param in left if not is_plain(param)]
+    odd = [param for param in left if not is_plain(param) or is_strange(optimizer.state.get(param, {}), param)]
     if odd:
         warn_once(
             optimizer,
             f"fast=True steps {len(odd)} parameter(s) one by one, the first of shape {tuple(odd[0].shape)}: DTensors, "
-            "complex numbers and memory with gaps or overlaps are left to the loop, which is right for all of them",
+            "complex numbers, memory with gaps or overlaps, and state that isn't of the parameter's shape are left to "
+            "the loop, which is right for all of them",
             depth=7,
         )
+
+    kernels = plan.kernels_of(group, grad_scale, found_inf)
+
+    def kernel_of(dtype: torch.dtype, grad_dtype: torch.dtype, device: torch.device) -> Kernel | None:
+        kind = (dtype, grad_dtype, device)
+        if kind not in kernels:
+            kernels[kind] = kernel_for(optimizer, group, *kind, grad_scale, found_inf)
+        return kernels[kind]
 
     # The first step of a parameter makes its state, which is the loop's business. What the next one needs is compiled
     # now, so that all waiting is in the first step.
     for param in left:
         if is_plain(param):
-            kind = (param.dtype, param.grad.dtype, param.device)  # type: ignore[union-attr]
-            plan.kernel(optimizer, group, kind, grad_scale, found_inf)
+            kernel_of(param.dtype, param.grad.dtype, param.device)  # type: ignore[union-attr]
 
     # Large parameters are only called upon at the end, one behind the other: what Python does in between would find its
     # own memory gone from the cache, and take ten times as long.
     calls: list[tuple[Block, Kernel, list[Any]]] = []
     scaling = [as_scalar(value) for value in (grad_scale, found_inf)]
-    rates = {device: as_number(group["lr"], device) for _, device in set(plan.kinds)}
+    rates = {device: as_number(group["lr"], device) for device in plan.devices}
     for block in plan.blocks:
         begin = 0
         for part in list(block.runs()):
-            kind = (block.dtype, block.grads[part.start].dtype, block.device)
-            kernel = plan.kernel(optimizer, group, kind, grad_scale, found_inf)
+            kernel = kernel_of(block.dtype, block.grads[part.start].dtype, block.device)
             if kernel is None:
                 continue
             left += with_gradient(block.params[begin : part.start])
             begin = part.stop
-            take_over(optimizer, group, block, part)
+            unseen = "master" in block.keys and not group["check_weights"]
+            if unseen:
+                take_over(optimizer, group, block, part)
             if block.large:
                 grad = in_a_row_like(block.grads[0], block.params[0])  # type: ignore[arg-type]
                 arguments = [rates[block.device], block.count(0), block.aliases[0], grad, *scaling, *block.values]
                 calls.append((block, kernel, arguments))
             else:
-                unseen = "master" in block.keys and not group["check_weights"]
                 run(kernel, plan, block, part, rates[block.device], scaling, unseen)
         left += with_gradient(block.params[begin:])
         block.grads, block.grad_places = [], None
@@ -384,13 +385,12 @@ def take_over(optimizer: GenericAdaptiveOptimizer, group: Group, block: Block, p
 
     With `check_weights=False` writes that autograd knows of are noticed all the same: they count up the version.
     """
-    if group["check_weights"] or "master" not in block.keys:
-        return
     versions = list(map(VERSION, block.params[part]))
-    if versions != block.versions[part]:
-        for number, version in enumerate(versions, part.start):
-            if version != block.versions[number]:
-                optimizer.weights_to_update(block.states[number], group, block.params[number])
+    for number, version in enumerate(versions, part.start):
+        if version != block.versions[number]:
+            optimizer.weights_to_update(block.states[number], group, block.params[number])
+    # What it will be after this step, which writes once.
+    block.versions[part] = [version + 1 for version in versions]
 
 
 def run(kernel: Kernel, plan: Plan, block: Block, part: slice, rate: Tensor, scaling: list[Any], unseen: bool) -> None:
@@ -399,14 +399,15 @@ def run(kernel: Kernel, plan: Plan, block: Block, part: slice, rate: Tensor, sca
     place = slice(begin, block.ends[part.stop - 1])
     all_grads, grad_views = plan.gathered("grad", block, block.grads[part.start].dtype)
     all_params, param_views = plan.gathered("param", block, block.dtype)
-    grad, param = all_grads[place], all_params[place]
+    whole = part.stop - part.start == len(block.params)
+    grad, param = (all_grads, all_params) if whole else (all_grads[place], all_params[place])
     places = block.places and block.places[part]
     grad_places = block.grad_places and block.grad_places[part]
 
     block.row.gather(grad, block.grads[part], grad_views[part], grad_places, part.start)  # type: ignore[arg-type]
     if not unseen:
         block.row.gather(param, block.aliases[part], param_views[part], places, part.start)
-    values = block.values if param.numel() == block.ends[-1] else [value[place] for value in block.values]
+    values = block.values if whole else [value[place] for value in block.values]
     kernel([rate, block.count(part.start), param, grad, *scaling, *values])
     block.row.scatter(param, block.aliases[part], param_views[part], places, part.start)
     block.stepped(part)
@@ -418,14 +419,17 @@ def with_gradient(params: list[Tensor]) -> list[Tensor]:
 
 
 def is_complete(state: State, param: Tensor, split_master: bool) -> bool:
-    """Return whether a state has been made and is one that a block can hold: a count, and tensors like the weights."""
-    if len(state) < 2 or "step" not in state:
-        return False
+    """Return whether a state has been made and is one that a block can hold."""
     # Masters of another kind are turned into what they have to be by the next step of the loop.
     is_half = param.dtype in (torch.float16, torch.bfloat16)
     if ("master" in state and (split_master or not is_half)) or ("residue" in state and not (split_master and is_half)):
         return False
-    return all(
+    return bool(keys_of(state)) and not is_strange(state, param)
+
+
+def is_strange(state: State, param: Tensor) -> bool:
+    """Return whether there is something in a state, beside the count, that isn't laid out like the parameter."""
+    return not all(
         type(value) is Tensor
         and value.shape == param.shape
         and (param.numel() < LARGE or value.stride() == param.stride())

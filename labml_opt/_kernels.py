@@ -66,7 +66,7 @@ def kernel_for(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             probe = Probe(optimizer, group, dtype, grad_dtype, device, rate, grad_scale, found_inf)
-            update = update_of(type(optimizer), {**settings, "capturable": True}, probe.keys, check)
+            update = update_of(type(optimizer), {**settings, "capturable": True}, probe.keys, probe.counts, check)
             kernel = compiled(update, probe.arguments(0), threads)
             probe.compare(kernel)
         _kernels[key] = kernel
@@ -81,8 +81,15 @@ def kernel_for(
     return _kernels[key]
 
 
-def update_of(rule_class: type[GenericAdaptiveOptimizer], settings: Group, keys: list[str], check: bool) -> Kernel:
-    """Return the update of a class as a function of tensors: nothing of an optimizer is held by it."""
+def update_of(
+    rule_class: type[GenericAdaptiveOptimizer], settings: Group, keys: list[str], counts: bool, check: bool
+) -> Kernel:
+    """
+    Return the update of a class as a function of tensors: nothing of an optimizer is held by it.
+
+    * `keys` name what the state holds, and `counts` says whether there is a count beside it
+    * `check` has it look for weights changed from outside
+    """
     # The compiler's modules take a while to import, and only this path needs them.
     from labml_opt import _hoist
     from labml_opt.split_master import join
@@ -91,7 +98,9 @@ def update_of(rule_class: type[GenericAdaptiveOptimizer], settings: Group, keys:
 
     def update(arguments: list[Any]) -> tuple[()]:
         rate, count, param, grad, grad_scale, found_inf, *values = arguments
-        state: State = {"step": count, **dict(zip(keys, values, strict=True))}
+        state: State = dict(zip(keys, values, strict=True))
+        if counts:
+            state["step"] = count
         group = {**settings, "lr": rate}
         weights = param
         if "master" in state:
@@ -110,13 +119,10 @@ def update_of(rule_class: type[GenericAdaptiveOptimizer], settings: Group, keys:
 
 
 def compiled(update: Kernel, arguments: list[Any], threads: int) -> Kernel:
-    """Trace `update` with arguments of this kind, and return it as a kernel."""
-    from torch._functorch import config as functorch_config
-    from torch._inductor import standalone_compile
-    from torch._inductor.compile_fx import compile_fx_inner
+    """Follow `update` with arguments of this kind, and return it as a kernel."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    from labml_opt import _cpu_loops, _hoist
+    from labml_opt import _hoist
 
     # A graph has tensors for its inputs; what is `None` here is so at every call.
     given = [number for number, argument in enumerate(arguments) if argument is not None]
@@ -129,6 +135,29 @@ def compiled(update: Kernel, arguments: list[Any], threads: int) -> Kernel:
 
     tensors = [argument for argument in arguments if argument is not None]
     graph = make_fx(of_tensors, tracing_mode="symbolic")(*tensors)
+    for node in graph.graph.nodes:
+        one_of_many = _hoist.dimensions(node) == 0 and any(map(_hoist.dimensions, node.all_input_nodes))
+        # `new_ones` and its like look at the kind of a tensor, not at its values.
+        if one_of_many and ".new_" not in str(node.target):
+            raise RuntimeError(
+                f"{node.target} makes one number of a whole tensor, and the tensor here is a block of many parameters"
+            )
+    loop = lowered(graph, tensors, threads)
+    filled = operator.itemgetter(*given)
+    return lambda arguments: loop(list(filled(arguments)))
+
+
+def lowered(graph: torch.fx.GraphModule, tensors: list[Any], threads: int) -> Kernel:
+    """
+    Return the loop that the compiler makes of a graph, called with a list of tensors.
+
+    * `tensors` are the kind of tensors that it will be called with, `threads` how many threads are to run it
+    """
+    from torch._functorch import config as functorch_config
+    from torch._inductor import standalone_compile
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    from labml_opt import _cpu_loops, _hoist
 
     # What is called at each step is the loop itself. Around it the compiler puts a layer that would take care of
     # autograd, of which there is none here, and that takes as long as a loop over 50,000 values.
@@ -145,9 +174,7 @@ def compiled(update: Kernel, arguments: list[Any], threads: int) -> Kernel:
                 standalone_compile(graph, tensors, options=options)
         except Exception:
             standalone_compile(graph, tensors, options=options)
-    loop = made[-1].current_callable
-    filled = operator.itemgetter(*given)
-    return lambda arguments: loop(list(filled(arguments)))
+    return lambda inputs: made[-1].current_callable(inputs)
 
 
 class Probe:
@@ -174,11 +201,12 @@ class Probe:
         self.loop = self.line.sin().to(dtype)
         self.state: State = {}
         optimizer.init_state(self.state, self.group, optimizer.weights_to_update(self.state, self.group, self.loop))
-        if not group["capturable"]:
+        self.counts = "step" in self.state
+        if self.counts and not group["capturable"]:
             self.state["step"] = self.state["step"].double()
         self.keys = keys_of(self.state)
         self.param = self.loop.clone()
-        self.count = self.state["step"].clone()
+        self.count = self.state["step"].clone() if self.counts else torch.zeros((), device=device)
         self.values = [self.state[key].clone() for key in self.keys]
 
     def arguments(self, number: int) -> list[Any]:

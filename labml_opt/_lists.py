@@ -6,7 +6,7 @@ before it copies anything. With 500 tensors and a dozen questions to each, that 
 lists are handed over whole, to a few loops that the compiler of the kernels makes, too:
 
 * `addresses`: where do the values of these tensors begin?
-* `same`: do these dictionaries hold the very objects that they held?
+* `same`: do these dictionaries and lists hold the very objects that they held?
 * `gather` and `scatter`: copy the values at these addresses to one piece of memory, one behind the other, and back.
 
 Where there is no compiler, Python asks, and torch copies; so it does on a GPU.
@@ -17,7 +17,6 @@ from __future__ import annotations
 import array
 import ctypes
 import functools
-import itertools
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -40,25 +39,41 @@ extern "C" void addresses(PyObject* tensors, void** places) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(tensors); i++) places[i] = data_ptr(PyList_GET_ITEM(tensors, i));
 }
 
-extern "C" int same(PyObject* dictionaries, PyObject* held) {
+extern "C" int same(PyObject* collections, PyObject* held) {
     Py_ssize_t met = 0, count = PyList_GET_SIZE(held);
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(dictionaries); i++) {
-        PyObject *key, *value;
-        Py_ssize_t position = 0;
-        while (PyDict_Next(PyList_GET_ITEM(dictionaries, i), &position, &key, &value)) {
-            if (met == count || value != PyList_GET_ITEM(held, met)) return 0;
-            met++;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(collections); i++) {
+        PyObject *one = PyList_GET_ITEM(collections, i), *key, *value;
+        Py_ssize_t place = 0;
+        if (PyList_Check(one)) {
+            for (; place < PyList_GET_SIZE(one); place++)
+                if (met == count || PyList_GET_ITEM(one, place) != PyList_GET_ITEM(held, met++)) return 0;
+            continue;
         }
+        while (PyDict_Next(one, &place, &key, &value))
+            if (met == count || value != PyList_GET_ITEM(held, met++)) return 0;
     }
     return met == count;
 }
 
+// While a tensor is copied, the one after the next is fetched.
+static inline void fetch(const char* place, int64_t size) {
+#ifdef __GNUC__
+    for (int64_t line = 0; line < size && line < 8192; line += 64) __builtin_prefetch(place + line);
+#endif
+}
+
 extern "C" void gather(char* flat, char* const* places, const int64_t* sizes, int64_t count) {
-    for (int64_t i = 0; i < count; flat += sizes[i], i++) memcpy(flat, places[i], sizes[i]);
+    for (int64_t i = 0; i < count; flat += sizes[i], i++) {
+        if (i + 2 < count) fetch(places[i + 2], sizes[i + 2]);
+        memcpy(flat, places[i], sizes[i]);
+    }
 }
 
 extern "C" void scatter(const char* flat, char* const* places, const int64_t* sizes, int64_t count) {
-    for (int64_t i = 0; i < count; flat += sizes[i], i++) memcpy(places[i], flat, sizes[i]);
+    for (int64_t i = 0; i < count; flat += sizes[i], i++) {
+        if (i + 2 < count) fetch(places[i + 2], sizes[i + 2]);
+        memcpy(places[i], flat, sizes[i]);
+    }
 }
 """
 
@@ -92,12 +107,12 @@ def addresses(tensors: list[Tensor]) -> array.array[int]:
     return places
 
 
-def same(dictionaries: list[dict[str, Any]], held: list[Any]) -> bool:
-    """Return whether the values of the dictionaries, one behind the other, are the very objects that are held."""
+def same(collections: Sequence[Any], held: list[Any]) -> bool:
+    """Return whether what these dictionaries and lists hold, one behind the other, are the very objects of `held`."""
     if loops() is None:
-        now = list(itertools.chain.from_iterable(map(dict.values, dictionaries)))
+        now = [value for one in collections for value in (one.values() if isinstance(one, dict) else one)]
         return len(now) == len(held) and all(map(operator.is_, now, held))
-    return bool(loops().same(dictionaries, held))
+    return bool(loops().same(collections, held))
 
 
 class Likeness:

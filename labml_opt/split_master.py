@@ -102,7 +102,7 @@ def split(weights: Tensor) -> tuple[Tensor, Tensor]:
 
     * `weights` are $\theta^{32}$ in FP32, any shape
 
-    `join` makes `weights` of the two again, every bit; a NaN becomes the usual one.
+    `join` makes `weights` of the two again, every bit; a NaN stays a NaN.
     """
     # Some NaNs have their ones in the lower half alone, or so many of them that rounding carries them over: they
     # would come out as infinity or as -0. One NaN is as good as another, and this one can be taken apart.

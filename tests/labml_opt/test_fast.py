@@ -14,7 +14,19 @@ import torch
 from stepping import EVERY_OPTIMIZER, WITH_MASTERS
 from torch import nn
 
-from labml_opt import Adam, AdamFP16, GradScalerFP16, MasterWeights, Sophia, _cpu_loops, _fast, _hoist, _kernels, _lists
+from labml_opt import (
+    Adam,
+    AdamFP16,
+    GenericAdaptiveOptimizer,
+    GradScalerFP16,
+    MasterWeights,
+    Sophia,
+    _cpu_loops,
+    _fast,
+    _hoist,
+    _kernels,
+    _lists,
+)
 
 SHAPES = [(7,), (3, 5), (), (300, 250), (33,), (2, 2, 2)]
 
@@ -22,7 +34,7 @@ SHAPES = [(7,), (3, 5), (), (300, 250), (33,), (2, 2, 2)]
 @pytest.fixture
 def captured(monkeypatch):
     """Run the graphs that are traced as they are, without a compiler."""
-    monkeypatch.setattr(torch._inductor, "standalone_compile", lambda graph, tensors, options: graph)
+    monkeypatch.setattr(_kernels, "lowered", lambda graph, tensors, threads: lambda inputs: graph(*inputs))
     monkeypatch.setattr(_kernels, "_kernels", {})
 
 
@@ -77,8 +89,10 @@ def weights_of(optimizer):
 
 
 def compiles(optimizer):
-    """Whether the blocks are really used."""
-    return any(plan.blocks for plan in optimizer.__dict__.get("_plans", {}).values())
+    """Whether there are blocks, and kernels for them."""
+    plans = optimizer.__dict__.get("_plans", {}).values()
+    kernels = [kernel for plan in plans for some in plan.kernels.values() for kernel in some.values()]
+    return any(plan.blocks for plan in plans) and bool(kernels) and None not in kernels
 
 
 def test_a_hundred_compiled_steps_leave_the_moments_of_the_loop_to_the_bit_and_the_same_half_weights():
@@ -424,9 +438,156 @@ def test_loads_are_told_in_time_and_a_compiler_that_is_built_otherwise_is_left_a
     monkeypatch.delattr(_cpu_loops.compiler, "TilingSelect")
     with _cpu_loops.mended():
         line = Loads()._get_vec_load_line("in_ptr0", 0, torch.float32)
-    assert line.count("__builtin_cpu_loops") == 2
+    assert line.count("__builtin_prefetch") == 2
     assert line.endswith("load(in_ptr0)))")
     assert Loads()._get_vec_load_line("in_ptr0", 0, torch.float32) == "load(in_ptr0)"
+
+
+class Momentum(GenericAdaptiveOptimizer):
+    """The optimizer of the page, which keeps no count."""
+
+    def __init__(self, params, lr=0.1, beta=0.9, **options):
+        super().__init__(params, {"beta": beta}, lr, **options)
+
+    def init_state(self, state, group, param):
+        state["mean"] = torch.zeros_like(param)
+
+    def step_param(self, state, group, grad, param):
+        state["mean"].lerp_(grad, 1 - group["beta"])
+        param.sub_(group["lr"] * state["mean"])
+
+
+class ByTheNorm(Momentum):
+    """An optimizer that looks at its tensor as a whole."""
+
+    def step_param(self, state, group, grad, param):
+        super().step_param(state, group, grad / (1 + grad.norm()), param)
+
+
+class WithATable(Momentum):
+    """An optimizer that remembers something of another shape."""
+
+    def init_state(self, state, group, param):
+        super().init_state(state, group, param)
+        state["table"] = torch.zeros(3)
+
+
+def trained(made, shapes=((4, 5), (6,), (1,), (70_000,))):
+    params = [nn.Parameter(torch.linspace(-1, 1, torch.Size(shape).numel()).reshape(shape)) for shape in shapes]
+    optimizer = made(params)
+    steps(params, optimizer, range(5))
+    return optimizer
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("capturable", [True, False])
+def test_an_optimizer_of_ones_own_is_made_fast_and_gets_no_count_that_it_doesnt_keep(capturable):
+    fast, loop = (
+        trained(lambda params, kind=kind: Momentum(params, capturable=capturable, fast=kind)) for kind in (1, 0)
+    )
+    assert compiles(fast)
+    assert all(list(state) == ["mean"] for state in fast.state.values())
+    assert_alike(fast, loop)
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [(ByTheNorm, "makes one number of a whole tensor"), (WithATable, "state that isn't of the parameter's shape")],
+)
+def test_a_step_that_depends_on_the_whole_tensor_is_left_to_the_loop_and_says_so(made, message):
+    with pytest.warns(UserWarning, match=message):
+        fast = trained(lambda params: made(params, fast=True))
+    assert not compiles(fast)
+    assert_alike(fast, trained(made), 0)
+
+
+def test_masters_in_two_halves_are_compiled_and_are_those_of_the_loop():
+    made = []
+    for kind in (True, False):
+        params, optimizer = make("AdamFP16", torch.bfloat16, [*SHAPES, (2**16 + 7,)], fast=kind, split_master=True)
+        steps(params, optimizer, range(10), lambda step: (1, 3) if step in (3, 6) else ())
+        with torch.no_grad():
+            params[2].add_(1)
+        steps(params, optimizer, range(10, 14))
+        made.append(optimizer)
+    assert compiles(made[0])
+    assert all("residue" in state and "master" not in state for state in made[0].state.values())
+    for mine, theirs in zip(made[0].master_params(), made[1].master_params(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=2e-6, atol=2e-7)
+    assert torch.equal(
+        made[0].state[weights_of(made[0])[0]]["residue"], made[1].state[weights_of(made[1])[0]]["residue"]
+    )
+
+
+@pytest.mark.usefixtures("captured")
+def test_an_overflow_changes_neither_half_of_a_master():
+    params, optimizer = make(
+        "AdamFP16", torch.bfloat16, fast=True, split_master=True, capturable=True, unscale_in_step=True
+    )
+    for number, found in enumerate((0.0, 0.0, 1.0, 0.0)):
+        before = [copy.deepcopy(weights(optimizer)), copy.deepcopy(of_state(optimizer))]
+        gradients(number, params)
+        optimizer.grad_scale, optimizer.found_inf = torch.tensor(8.0), torch.tensor(found)
+        optimizer.step()
+        now = [weights(optimizer), of_state(optimizer)]
+        if number:
+            same = [torch.equal(mine, theirs) for mine, theirs in zip(before[0], now[0], strict=True)]
+            same += [torch.equal(mine, theirs) for (_, mine), (_, theirs) in zip(before[1], now[1], strict=True)]
+            assert all(same) == (found == 1.0)
+    assert compiles(optimizer)
+
+
+@pytest.mark.usefixtures("copied")
+def test_what_dictionaries_and_lists_hold_is_told_from_its_like():
+    one, other, third = torch.zeros(1), torch.zeros(1), torch.zeros(2)
+    assert _lists.same([{"a": one, "b": third}, [other]], [one, third, other])
+    for held in ([one, third, one], [one, third], [one, third, other, one], [one, other, third], []):
+        assert not _lists.same([{"a": one, "b": third}, [other]], held)
+    assert _lists.same([[], {}], [])
+    assert list(_lists.addresses([one, third])) == [one.data_ptr(), third.data_ptr()]
+
+
+def test_without_torchs_own_comparison_tensors_are_looked_at_anew(monkeypatch):
+    assert _lists.Likeness([torch.zeros(2)]).has([torch.ones(2)])
+    assert not _lists.Likeness([torch.zeros(2)]).has([torch.ones(3)])
+    assert not _lists.Likeness([torch.zeros(2)]).has([None])
+    monkeypatch.delattr(torch._C._dynamo.guards, "TensorGuards")
+    assert not _lists.Likeness([torch.zeros(2)]).has([torch.ones(2)])
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_gradient_of_a_class_of_its_own_and_weights_of_another_size_are_left_to_the_loop():
+    made = []
+    for kind in (True, False):
+        params, optimizer = make("Adam", torch.float32, [(4,), (3, 5), (70_000,)], fast=kind)
+        steps(params, optimizer, range(3))
+        gradients(3, params)
+        params[1].grad = nn.Parameter(params[1].grad)
+        optimizer.step()
+        steps(params, optimizer, range(4, 6))
+        made.append(optimizer)
+    assert_alike(*made)
+    params[0].data = torch.zeros(7)
+    params[0].grad = torch.zeros(7)
+    with pytest.raises(RuntimeError):
+        made[0].step() if params[0] in made[0].state else made[1].step()
+
+
+def test_where_the_compiler_cannot_be_mended_it_is_taken_as_it_is(monkeypatch):
+    tries = []
+
+    def compile_(graph, tensors, options):
+        tries.append(options)
+        if len(tries) == 1:
+            raise RuntimeError("no prefetch")
+        options["inner_compile"](graph, tensors)
+
+    made = type("Made", (), {"current_callable": staticmethod(lambda inputs: inputs)})
+    monkeypatch.setattr(torch._inductor, "standalone_compile", compile_)
+    monkeypatch.setattr(torch._inductor.compile_fx, "compile_fx_inner", lambda graph, tensors: made)
+    assert _kernels.lowered(None, [], 1)([1]) == [1]
+    assert len(tries) == 2
 
 
 @pytest.mark.usefixtures("uncompiled")
