@@ -75,6 +75,7 @@ class Block:
             self.counts = torch.zeros(len(params), device=self.device)
             for state, count in zip(states, self.counts.unbind(), strict=True):
                 state["step"] = count.copy_(state["step"])
+            self.counts_version = self.counts._version
         self.versions = [-1] * len(params)
 
         # What `Plan` finds out at each step: gradients, whether they are of one dtype, and the addresses of weights and
@@ -112,6 +113,7 @@ class Block:
         if self.capturable:
             # The kernel has counted the first of them.
             self.counts[part].copy_(self.counts[part.start].clone())
+            self.counts_version = self.counts._version
             if part.stop - part.start < self.kin.count(self.kin[part.start]):
                 self.kin[part] = [self.next_kin] * (part.stop - part.start)
                 self.next_kin += 1
@@ -210,6 +212,10 @@ class Plan:
             and same([group["params"]], self.listed)
             and same([optimizer.state], self.all_states)
             and (same(self.states, self.held) or self.hold())
+        ):
+            return False
+        if self.capturable and any(
+            block.counted and block.counts._version != block.counts_version for block in self.blocks
         ):
             return False
         if not self.likeness.has(self.params) or addresses(self.params) != self.places:

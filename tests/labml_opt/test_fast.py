@@ -379,10 +379,11 @@ def test_where_the_loop_in_c_cannot_be_compiled_torch_lists(monkeypatch):
 
 
 @pytest.mark.usefixtures("uncompiled")
-def test_state_put_in_place_of_another_is_the_state():
+@pytest.mark.parametrize("capturable", [True, False])
+def test_state_put_in_place_of_another_is_the_state(capturable):
     made = []
     for kind in (True, False):
-        params, optimizer = make("AdamFP16", torch.float16, fast=kind)
+        params, optimizer = make("AdamFP16", torch.float16, fast=kind, capturable=capturable)
         steps(params, optimizer, range(3))
         # As programs do that move an optimizer's state to another device and back.
         state = optimizer.state[params[1]]
@@ -436,6 +437,7 @@ def test_loads_are_told_in_time_and_a_compiler_that_is_built_otherwise_is_left_a
 
     monkeypatch.setattr(_cpu_loops.compiler, "CppVecKernel", Loads)
     monkeypatch.delattr(_cpu_loops.compiler, "TilingSelect")
+    monkeypatch.delattr(_cpu_loops.compiler, "VECTORIZABLE_DTYPES")
     with _cpu_loops.mended():
         line = Loads()._get_vec_load_line("in_ptr0", 0, torch.float32)
     assert line.count("__builtin_prefetch") == 2
