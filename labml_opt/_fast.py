@@ -236,8 +236,7 @@ class Plan:
             there = [grad for grad in grads if grad is not None]
             if {(type(grad), grad.layout) for grad in there} - {(Tensor, torch.strided)}:
                 return False
-            if len(there) == len(grads):
-                self.grad_likeness = Likeness(there)
+            self.grad_likeness = Likeness(there if len(there) == len(grads) else [])
         places = addresses(grads) if alike else None  # type: ignore[arg-type]
         begin = 0
         for block in self.blocks:

@@ -16,6 +16,7 @@ LONGEST = (
     "tests/site/test_bad_input.py",
     "tests/labml_opt/test_distributed.py",
     "tests/labml_opt/test_fast.py",
+    "tests/labml_opt/test_fast_agreement.py",
     "tests/labml_opt/test_trainers.py",
 )
 

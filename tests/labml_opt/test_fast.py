@@ -576,6 +576,19 @@ def test_a_gradient_of_a_class_of_its_own_and_weights_of_another_size_are_left_t
         made[0].step() if params[0] in made[0].state else made[1].step()
 
 
+@pytest.mark.usefixtures("uncompiled")
+def test_after_a_step_without_some_gradients_the_next_one_is_whole_again():
+    params, optimizer = make("AdamFP16", torch.float16, [(4,), (3, 5)], fast=True, capturable=False)
+    steps(params, optimizer, range(5), lambda step: (1,) if step == 3 else ())
+    (block,) = optimizer._plans[0].blocks
+    assert block.uniform
+    assert block.grads_in_rows
+    # The second has missed a step and goes on alone.
+    assert [optimizer.state[param]["step"] for param in params] == [5, 4]
+    optimizer._plans[0].has_gradients()
+    assert list(block.runs()) == [slice(0, 1), slice(1, 2)]
+
+
 def test_where_the_compiler_cannot_be_mended_it_is_taken_as_it_is(monkeypatch):
     tries = []
 
