@@ -43,6 +43,7 @@ def mended() -> contextlib.ExitStack:
         ("TilingSelect", "select_tiling", in_whole_registers),
         ("CppVecOverrides", "to_dtype", whole_numbers),
         ("CppVecOverrides", "to_dtype_bitcast", bit_by_bit),
+        ("CppKernel", "cache_dtype_convert", without_memory),
     ):
         method = getattr(getattr(compiler, owner, None), name, None)
         if method is not None:
@@ -82,9 +83,10 @@ def in_whole_registers(select: Any) -> Any:
 def whole_numbers(convert: Any) -> Any:
     """Return the method that writes a conversion, now between whole numbers of 16 and of 32 bits as well."""
 
-    def to_dtype(x: Any, dtype: torch.dtype, *rest: Any, **more: Any) -> Any:
+    def to_dtype(x: Any, dtype: torch.dtype, src_dtype: Any = None, use_compute_types: bool = True) -> Any:
         if torch.int16 not in (dtype, x.dtype):
-            return convert(x, dtype, *rest, **more)
+            # By their places: torch 2.10 calls the last one otherwise here than where it calls it.
+            return convert(x, dtype, src_dtype, use_compute_types)
         source, target = compiler.DTYPE_TO_CPP[x.dtype], compiler.DTYPE_TO_CPP[dtype]
         code = (
             f"[&]{{ auto from = {x}; {vector_of(dtype)} to; "
@@ -109,6 +111,11 @@ def bit_by_bit(cast: Any) -> Any:
         return f"[&]{{ auto from = {x}; {vector_of(dtype)} to; std::memcpy(&to, &from, sizeof(to)); return to; }}()"
 
     return staticmethod(to_dtype_bitcast)
+
+
+def without_memory(remember: Any) -> Any:
+    """Return the method by which the compiler remembers what a number was before it was rounded; torch 2.10 uses it."""
+    return lambda *arguments: None
 
 
 def vector_of(dtype: torch.dtype) -> str:
