@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from labml_opt._kernels import Kernel, kernel_for, keys_of, warn_once
+from labml_opt._kernels import Kernel, attributes, kernel_for, keys_of, layout_of, warn_once
 from labml_opt._lists import Likeness, Row, addresses, same
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ LARGE = 2**16
 BLOCK = {"cpu": 2**17}
 BLOCK_ELSEWHERE = 2**24
 
+# A number that changes at every step, other than the rate, would compile a kernel at every step.
+MOST_CHANGES = 16
+
 FORMATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 VERSION = operator.attrgetter("_version")
@@ -51,6 +54,7 @@ class Block:
 
     def __init__(self, params: list[Tensor], states: list[State], capturable: bool) -> None:
         self.params, self.states, self.capturable = params, states, capturable
+        self.layout = layout_of(states[0])
         self.keys = keys_of(states[0])
         self.device, self.dtype = params[0].device, params[0].dtype
         self.row = Row(params)
@@ -72,10 +76,13 @@ class Block:
         self.kin = [int(state["step"]) if self.counted else 0 for state in states]
         if capturable and self.counted:
             self.next_kin = max(self.kin) + 1
-            self.counts = torch.zeros(len(params), device=self.device)
-            for state, count in zip(states, self.counts.unbind(), strict=True):
-                state["step"] = count.copy_(state["step"])
+            self.counts = torch.zeros(len(params), dtype=torch.float32, device=self.device)
+            for state, count, kin in zip(states, self.counts.unbind(), self.kin, strict=True):
+                state["step"] = count.fill_(kin)
             self.counts_version = self.counts._version
+        elif self.counted:
+            for state, kin in zip(states, self.kin, strict=True):
+                state["step"] = kin
         self.versions = [-1] * len(params)
 
         # What `Plan` finds out at each step: gradients, whether they are of one dtype, and the addresses of weights and
@@ -151,7 +158,8 @@ class Block:
 class Plan:
     """The blocks of one parameter group."""
 
-    def __init__(self, optimizer: GenericAdaptiveOptimizer, group: Group) -> None:
+    def __init__(self, optimizer: GenericAdaptiveOptimizer, group: Group, changes: int = 0) -> None:
+        self.changes = changes
         self.listed = list(group["params"])
         self.all_states = list(optimizer.state.values())
         self.capturable = group["capturable"]
@@ -160,10 +168,12 @@ class Plan:
         self.blocks: list[Block] = []
         self.others: list[Tensor] = []
         alike: dict[Any, list[Tensor]] = {}
+        self.shared = sharing([param for param in dict.fromkeys(self.listed) if is_plain(param)])
         for param in dict.fromkeys(self.listed):
             state = optimizer.state.get(param, {})
-            if is_plain(param) and is_complete(state, param, group["split_master"]):
-                alike.setdefault((param.device, param.dtype, param.is_contiguous(), tuple(state)), []).append(param)
+            if is_plain(param) and id(param) not in self.shared and is_complete(state, param):
+                kind = (param.device, param.dtype, param.is_contiguous(), tuple(state), layout_of(state))
+                alike.setdefault(kind, []).append(param)
             else:
                 self.others.append(param)
         for (device, *_), params in alike.items():
@@ -173,7 +183,9 @@ class Plan:
         self.states = [state for block in self.blocks for state in block.states]
         self.devices = {block.device for block in self.blocks}
         self.kinds = [(block.dtype, block.device) for block in self.blocks for _ in block.params]
-        self.sizes = [size for block in self.blocks for size in block.row.sizes]
+        self.shapes = [(param.shape, param.stride()) for param in self.params]
+        self.tensors = [state[key] for block in self.blocks for state in block.states for key in block.keys]
+        self.tensor_places = addresses(self.tensors)
         self.held = list(itertools.chain.from_iterable(map(dict.values, self.states)))
         self.grad_likeness = Likeness([])
         self.rules: list[Any] = []
@@ -200,9 +212,10 @@ class Plan:
         for name, value, held in zip(names, now, self.held, strict=True):
             if value is not held and name != "step":
                 return False
-        self.held = now
         for block in self.blocks:
-            block.kin = [state.get("step", 0) for state in block.states]
+            for number, state in enumerate(block.states if block.counted else []):
+                state["step"] = block.kin[number] = int(state["step"])
+        self.held = list(itertools.chain.from_iterable(map(dict.values, self.states)))
         return True
 
     def fits(self, optimizer: GenericAdaptiveOptimizer, group: Group) -> bool:
@@ -212,6 +225,7 @@ class Plan:
             and same([group["params"]], self.listed)
             and same([optimizer.state], self.all_states)
             and (same(self.states, self.held) or self.hold())
+            and addresses(self.tensors) == self.tensor_places
         ):
             return False
         if self.capturable and any(
@@ -221,8 +235,9 @@ class Plan:
         if not self.likeness.has(self.params) or addresses(self.params) != self.places:
             if (
                 [(param.dtype, param.device) for param in self.params] != self.kinds
-                or [param.numel() for param in self.params] != self.sizes
+                or [(param.shape, param.stride()) for param in self.params] != self.shapes
                 or not all(map(is_plain, self.params))
+                or sharing(self.params)
             ):
                 return False
             self.locate()
@@ -256,13 +271,24 @@ class Plan:
                 self.held[begin + list(block.states[0]).index("step") : end : width] = block.kin
             begin = end
 
-    def kernels_of(self, group: Group, grad_scale: Any, found_inf: Any) -> dict[Any, Kernel | None]:
+    def kernels_of(
+        self, optimizer: GenericAdaptiveOptimizer, group: Group, grad_scale: Any, found_inf: Any
+    ) -> dict[Any, Kernel | None]:
         """Return the kernels that are known for the present settings, by dtypes of weights and gradients and device."""
-        rules = [value for key, value in group.items() if key not in ("t", "lr")]
-        if len(rules) != len(self.rules) or not all(map(operator.is_, rules, self.rules)):
+        rules = [tuple(x) if type(x) is list else x for key, x in group.items() if key not in ("params", "t", "lr")]
+        rules += attributes(optimizer).values()
+        if len(rules) != len(self.rules) or any(
+            now is not then and not (type(now) is tuple and now == then)
+            for now, then in zip(rules, self.rules, strict=True)
+        ):
+            self.changes += bool(self.rules)
             self.rules, self.kernels = rules, {}
         lr = group["lr"].dtype if isinstance(group["lr"], Tensor) else None
         return self.kernels.setdefault((lr, torch.get_num_threads(), grad_scale is None, found_inf is None), {})
+
+    def is_odd(self, state: State, param: Tensor) -> bool:
+        """Return whether a parameter can't be part of a block."""
+        return not is_plain(param) or id(param) in self.shared or is_strange(state, param)
 
     def gathered(self, kind: str, block: Block, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
         """Return scratch memory for a block, whole and in the parameters' shapes; all blocks use the same."""
@@ -276,6 +302,20 @@ class Plan:
             flat = self.scratch[place][:size]
             views = self.views[(id(block), *place)] = (flat, block.views_of(flat))
         return views
+
+
+def sharing(params: list[Tensor]) -> set[int]:
+    """Return the ids of those parameters whose memory is that of another one as well."""
+    found: set[int] = set()
+    reached, owner = -1, None
+    for begin, end, number in sorted(
+        (param.data_ptr(), param.data_ptr() + param.nbytes, number) for number, param in enumerate(params)
+    ):
+        if begin < reached and owner is not None:
+            found |= {id(params[number]), id(params[owner])}
+        if end > reached:
+            reached, owner = end, number
+    return found
 
 
 def shares(params: list[Tensor], limit: int) -> Iterator[list[Tensor]]:
@@ -320,30 +360,56 @@ def step(
     * `grad_scale` and `found_inf` are what a loss scaler left, numbers, tensors or `None`
     """
     plans: dict[int, Plan] = optimizer.__dict__.setdefault("_plans", {})
+    for gone in [other for other in plans if other >= len(optimizer.param_groups)]:
+        del plans[gone]
     plan = plans.get(number)
     if plan is None or not plan.still_fits:
-        plan = plans[number] = Plan(optimizer, group)
+        plan = plans[number] = Plan(optimizer, group, 0 if plan is None else plan.changes)
         plan.ready = plan.has_gradients()
     if not plan.ready:
+        warn_once(optimizer, "fast=True leaves a step to the loop: a gradient isn't an ordinary tensor", depth=7)
         return with_gradient(list(dict.fromkeys(group["params"])))
     left = with_gradient(plan.others)
-    odd = [param for param in left if not is_plain(param) or is_strange(optimizer.state.get(param, {}), param)]
+    odd = [param for param in left if param.numel() and plan.is_odd(optimizer.state.get(param, {}), param)]
     if odd:
         warn_once(
             optimizer,
             f"fast=True steps {len(odd)} parameter(s) one by one, the first of shape {tuple(odd[0].shape)}: DTensors, "
-            "complex numbers, memory with gaps or overlaps, and state that isn't of the parameter's shape are left to "
-            "the loop, which is right for all of them",
+            "complex numbers, memory with gaps, memory that parameters share, and state that isn't of the parameter's "
+            "shape are left to the loop, which is right for all of them",
             depth=7,
         )
 
-    kernels = plan.kernels_of(group, grad_scale, found_inf)
+    kernels = plan.kernels_of(optimizer, group, grad_scale, found_inf)
 
-    def kernel_of(dtype: torch.dtype, grad_dtype: torch.dtype, device: torch.device) -> Kernel | None:
+    def kernel_of(
+        dtype: torch.dtype, grad_dtype: torch.dtype, device: torch.device, block: Block | None = None
+    ) -> Kernel | None:
         kind = (dtype, grad_dtype, device)
         if kind not in kernels:
+            if plan.changes > MOST_CHANGES:
+                warn_once(
+                    optimizer,
+                    f"a setting of {type(optimizer).__name__} other than lr changes from step to step, and fast=True "
+                    "would compile a kernel for each value: the loop takes over. Leave fast out, or keep the setting "
+                    "constant",
+                    depth=8,
+                )
+                return None
             kernels[kind] = kernel_for(optimizer, group, *kind, grad_scale, found_inf)
-        return kernels[kind]
+        kernel = kernels[kind]
+        if kernel is None or block is None or kernel.layout == block.layout:
+            return kernel
+        # Masters that have to be made, or to be split, are made by the loop, and then it fits. What else is there
+        # somebody has put there.
+        if {name for name, _ in {*block.layout} ^ {*kernel.layout}} - {"master", "residue"}:
+            warn_once(
+                optimizer,
+                f"fast=True leaves parameters to the loop whose state isn't what {type(optimizer).__name__} makes: "
+                f"{dict(block.layout)} instead of {dict(kernel.layout)}",
+                depth=8,
+            )
+        return None
 
     # The first step of a parameter makes its state, which is the loop's business. What the next one needs is compiled
     # now, so that all waiting is in the first step.
@@ -359,7 +425,7 @@ def step(
     for block in plan.blocks:
         begin = 0
         for part in list(block.runs()):
-            kernel = kernel_of(block.dtype, block.grads[part.start].dtype, block.device)
+            kernel = kernel_of(block.dtype, block.grads[part.start].dtype, block.device, block)
             if kernel is None:
                 continue
             left += with_gradient(block.params[begin : part.start])
@@ -376,12 +442,19 @@ def step(
         left += with_gradient(block.params[begin:])
         block.grads, block.grad_places = [], None
     for _, kernel, arguments in calls:
-        kernel(arguments)
+        kernel.loop(arguments)
     torch.autograd.graph.increment_version([block.params[0] for block, *_ in calls])
     for block, *_ in calls:
         block.stepped(slice(0, 1))
     plan.counted()
     return left
+
+
+def release(optimizer: GenericAdaptiveOptimizer) -> None:
+    """Let go of gradients that were looked at for a step which hasn't been taken."""
+    for plan in optimizer.__dict__.get("_plans", {}).values():
+        for block in plan.blocks:
+            block.grads, block.grad_places = [], None
 
 
 def take_over(optimizer: GenericAdaptiveOptimizer, group: Group, block: Block, part: slice) -> None:
@@ -413,7 +486,7 @@ def run(kernel: Kernel, plan: Plan, block: Block, part: slice, rate: Tensor, sca
     if not unseen:
         block.row.gather(param, block.aliases[part], param_views[part], places, part.start)
     values = block.values if whole else [value[place] for value in block.values]
-    kernel([rate, block.count(part.start), param, grad, *scaling, *values])
+    kernel.loop([rate, block.count(part.start), param, grad, *scaling, *values])
     block.row.scatter(param, block.aliases[part], param_views[part], places, part.start)
     block.stepped(part)
 
@@ -423,12 +496,8 @@ def with_gradient(params: list[Tensor]) -> list[Tensor]:
     return [param for param in params if param.grad is not None]
 
 
-def is_complete(state: State, param: Tensor, split_master: bool) -> bool:
+def is_complete(state: State, param: Tensor) -> bool:
     """Return whether a state has been made and is one that a block can hold."""
-    # Masters of another kind are turned into what they have to be by the next step of the loop.
-    is_half = param.dtype in (torch.float16, torch.bfloat16)
-    if ("master" in state and (split_master or not is_half)) or ("residue" in state and not (split_master and is_half)):
-        return False
     return bool(keys_of(state)) and not is_strange(state, param)
 
 
@@ -473,6 +542,7 @@ def in_a_row(tensor: Tensor) -> Tensor:
 
 def in_a_row_like(tensor: Tensor, other: Tensor) -> Tensor:
     """Return the values in the order in which the other tensor has them; a copy only where it differs."""
+    tensor = tensor.resolve_neg()
     if tensor.stride() != other.stride():
         tensor = torch.empty_like(other, dtype=tensor.dtype, memory_format=torch.preserve_format).copy_(tensor)
     return in_a_row(tensor)

@@ -3,19 +3,19 @@ Kernels: the pages' own update, traced once and compiled to one loop over memory
 
 `step_param` of a class and all that it calls is followed with tensors that have a shape and no values. What it did is a
 graph, and `torch._inductor`, the compiler behind `torch.compile`, makes one loop of it. It serves any number of values:
-only the count, the rate and the memory change from call to call, so nothing has to be guarded, and a call costs a tenth
-of one through `torch.compile`.
+only the count, the rate and the memory change from call to call, so nothing has to be guarded, and a call costs a
+fraction of one through `torch.compile`.
 
-A kernel is compared with the uncompiled update before it is used. Where it can't be had, the loop over parameters goes
-on, and one warning says so.
+A block holds many parameters, one behind the other. So only a step that treats each value by itself can be taken for a
+block, and whatever else a graph contains is refused: norms, sorting, a look at the shape. A kernel is compared with the
+uncompiled update before it is used. Where it can't be had, the loop over parameters goes on, and one warning says so.
 """
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,16 +23,35 @@ from torch import Tensor
 if TYPE_CHECKING:
     from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
 
-# A number that changes at every step, other than the rate, would compile a kernel at every step.
-MOST_KERNELS = 16
 # What a kernel is traced and compared with. Long enough that it is worth several threads.
 PROBE = 2**16
 # Settings that are handed to a kernel at each call, or that it doesn't know.
 NOT_OF_THE_RULE = ("params", "t", "lr", "fast", "check_weights", "unscale_in_step", "capturable", "initial_lr")
+# Attributes of an optimizer that aren't its rule.
+NOT_OF_THE_CLASS = {"defaults", "state", "param_groups", "grad_scale", "found_inf", "step"}
+# What a graph may contain beside operations that take each value by itself: they look at none, or change none.
+HARMLESS = (
+    *("_to_copy", "copy_", "detach", "alias", "clone", "view.dtype", "scalar_tensor", "lift_"),
+    *("full_like", "zeros_like", "ones_like", "empty_like", "new_"),
+)
 
 # Takes rate, count, weights, gradient, grad_scale, found_inf, and the rest of the state in the order of its names.
-Kernel = Callable[[list[Any]], Any]
-_kernels: dict[Any, Kernel | None] = {}
+Loop = Callable[[list[Any]], Any]
+Layout = tuple[tuple[str, torch.dtype], ...]
+
+
+class Kernel(NamedTuple):
+    """A compiled update, and what the state has to hold for it, by name."""
+
+    loop: Loop
+    layout: Layout
+
+
+class RefusedError(Exception):
+    """A class can't have a kernel, for the reason given."""
+
+
+_kernels: dict[Any, Kernel | str] = {}
 
 
 def kernel_for(
@@ -49,58 +68,90 @@ def kernel_for(
     rate = group["lr"].dtype if isinstance(group["lr"], Tensor) else torch.float64
     check, threads = bool(group["check_weights"]), torch.get_num_threads()
     kind = (type(optimizer), dtype, grad_dtype, device, threads, rate, check, grad_scale is None, found_inf is None)
-    key = (*kind, group["capturable"], *((name, str(value)) for name, value in settings.items()))
-    if key in _kernels:
-        return _kernels[key]
-
-    if sum(other[: len(kind)] == kind for other in _kernels) >= MOST_KERNELS:
-        warn_once(
-            optimizer,
-            f"a setting of {type(optimizer).__name__} other than lr changes from step to step, and fast=True would "
-            "compile a kernel for each value: the loop takes over. Leave fast out, or keep the setting constant",
-        )
+    rules = {**settings, **attributes(optimizer)}
+    key = (*kind, group["capturable"], *((name, str(value)) for name, value in rules.items()))
+    if key not in _kernels:
+        _kernels[key] = made(optimizer, group, settings, dtype, grad_dtype, device, rate, grad_scale, found_inf)
+    kernel = _kernels[key]
+    if isinstance(kernel, str):
+        warn_once(optimizer, kernel)
         return None
-    _kernels[key] = None
+    return kernel
+
+
+def made(
+    optimizer: GenericAdaptiveOptimizer,
+    group: Group,
+    settings: Group,
+    dtype: torch.dtype,
+    grad_dtype: torch.dtype,
+    device: torch.device,
+    rate: torch.dtype,
+    grad_scale: Any,
+    found_inf: Any,
+) -> Kernel | str:
+    """Return a new kernel, or a sentence that says why there can't be one."""
+    name = type(optimizer).__name__
+    advice = (
+        "Its step_param has to be made of operations on tensors, in place, one value by itself, and group['lr'] is a "
+        "tensor there: param.sub_(group['lr'] * update)"
+    )
     try:
         # The compiler's own warnings are none of the user's.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             probe = Probe(optimizer, group, dtype, grad_dtype, device, rate, grad_scale, found_inf)
-            update = update_of(type(optimizer), {**settings, "capturable": True}, probe.keys, probe.counts, check)
-            kernel = compiled(update, probe.arguments(0), threads)
+            update = update_of(optimizer, {**settings, "capturable": True}, probe, bool(group["check_weights"]))
+            graph, given = traced(update, probe.arguments(0))
+            advice = "It needs what torch.compile needs: on a CPU a C++ compiler (g++, clang or cl), on a GPU Triton"
+            compiled = lowered(graph, given(probe.arguments(0)), torch.get_num_threads())
+            kernel = Kernel(lambda arguments: compiled(given(arguments)), probe.layout)
             probe.compare(kernel)
-        _kernels[key] = kernel
+            return kernel
     except Exception as error:
         reason = str(error).strip().splitlines() or [""]
-        warn_once(
-            optimizer,
-            f"fast=True can't be had here, and {type(optimizer).__name__} steps parameter by parameter, with the same "
-            f"results: {type(error).__name__}: {reason[0][:200]}. It needs what torch.compile needs: on a CPU a C++ "
-            "compiler (g++, clang or cl), on a GPU Triton",
+        kind = "" if isinstance(error, RefusedError) else f"{type(error).__name__}: "
+        return (
+            f"fast=True can't be had here, and {name} steps parameter by parameter, with the same results: "
+            f"{kind}{reason[0][:200]}. {advice}"
         )
-    return _kernels[key]
 
 
-def update_of(
-    rule_class: type[GenericAdaptiveOptimizer], settings: Group, keys: list[str], counts: bool, check: bool
-) -> Kernel:
+def attributes(optimizer: GenericAdaptiveOptimizer) -> dict[str, Any]:
+    """Return what an instance was given beside its settings: a step may depend on it."""
+    return {
+        name: value
+        for name, value in vars(optimizer).items()
+        if name not in NOT_OF_THE_CLASS and not name.startswith("_")
+    }
+
+
+def update_of(optimizer: GenericAdaptiveOptimizer, settings: Group, probe: Probe, check: bool) -> Loop:
     """
-    Return the update of a class as a function of tensors: nothing of an optimizer is held by it.
+    Return the update of a class as a function of tensors: nothing of an optimizer's memory is held by it.
 
-    * `keys` name what the state holds, and `counts` says whether there is a count beside it
+    * `probe` says what the state holds
     * `check` has it look for weights changed from outside
+
+    Raises `RefusedError` for a class that does something around `step_param` which a kernel would leave out.
     """
     # The compiler's modules take a while to import, and only this path needs them.
     from labml_opt import _hoist
     from labml_opt.split_master import join
 
-    rule = rule_class.__new__(rule_class)
+    for name in ("weights_to_update", "write_back", "_update"):
+        if not getattr(type(optimizer), name).__module__.startswith("labml_opt."):
+            raise RefusedError(f"the class has a {name} of its own, which a kernel doesn't call")
+    rule = type(optimizer).__new__(type(optimizer))
+    rule.__dict__.update(attributes(optimizer))
+    keys = [key for key, _ in probe.layout]
 
     def update(arguments: list[Any]) -> tuple[()]:
         rate, count, param, grad, grad_scale, found_inf, *values = arguments
-        state: State = dict(zip(keys, values, strict=True))
-        if counts:
-            state["step"] = count
+        handed: State = dict(zip(keys, values, strict=True))
+        if probe.counts:
+            handed["step"] = count
+        state = dict(handed)
         group = {**settings, "lr": rate}
         weights = param
         if "master" in state:
@@ -113,19 +164,44 @@ def update_of(
             weights = param.float()
         with _hoist.ToTheBit():
             rule._update(state, group, grad, param, weights, grad_scale, found_inf)
+        for key in {*handed, *state}:
+            if state.get(key) is not handed.get(key):
+                raise RefusedError(f"step_param puts something new into state[{key!r}] instead of changing it in place")
         return ()
 
     return update
 
 
-def compiled(update: Kernel, arguments: list[Any], threads: int) -> Kernel:
-    """Follow `update` with arguments of this kind, and return it as a kernel."""
-    from torch.fx.experimental.proxy_tensor import make_fx
+def traced(update: Loop, arguments: list[Any]) -> tuple[torch.fx.GraphModule, Any]:
+    """
+    Follow `update` with arguments of this kind; return its graph, and a function that picks the graph's inputs.
 
-    from labml_opt import _hoist
-
+    Raises `RefusedError` if what it does with a value depends on other values, or on the shape.
+    """
     # A graph has tensors for its inputs; what is `None` here is so at every call.
     given = [number for number, argument in enumerate(arguments) if argument is not None]
+    graph, other = (followed(update, given, some) for some in (arguments, [in_two_dimensions(a) for a in arguments]))
+    if graph.code != other.code:
+        raise RefusedError("step_param does one thing for a vector and another for a matrix")
+    for node in graph.graph.nodes:
+        if node.op != "call_function":
+            continue
+        pointwise = torch.Tag.pointwise in getattr(node.target, "tags", ())
+        if not pointwise and not any(name in str(node.target) for name in HARMLESS):
+            raise RefusedError(f"{node.target} looks at several values, and a block holds many tensors")
+        if node.meta["val"].fake_mode.shape_env.guards:
+            raise RefusedError("step_param looks at the size of its tensor, and a block holds many tensors")
+    return graph, lambda arguments: [arguments[number] for number in given]
+
+
+def in_two_dimensions(argument: Any) -> Any:
+    """Return a tensor as a matrix, and anything else as it is."""
+    return argument.view(2**8, -1) if isinstance(argument, Tensor) and argument.dim() else argument
+
+
+def followed(update: Loop, given: list[int], arguments: list[Any]) -> torch.fx.GraphModule:
+    """Return the graph of what `update` does with those of the arguments that are given."""
+    from torch.fx.experimental.proxy_tensor import make_fx
 
     def of_tensors(*tensors: Tensor) -> Any:
         whole: list[Any] = [None] * len(arguments)
@@ -133,21 +209,10 @@ def compiled(update: Kernel, arguments: list[Any], threads: int) -> Kernel:
             whole[number] = tensor
         return update(whole)
 
-    tensors = [argument for argument in arguments if argument is not None]
-    graph = make_fx(of_tensors, tracing_mode="symbolic")(*tensors)
-    for node in graph.graph.nodes:
-        one_of_many = _hoist.dimensions(node) == 0 and any(map(_hoist.dimensions, node.all_input_nodes))
-        # `new_ones` and its like look at the kind of a tensor, not at its values.
-        if one_of_many and ".new_" not in str(node.target):
-            raise RuntimeError(
-                f"{node.target} makes one number of a whole tensor, and the tensor here is a block of many parameters"
-            )
-    loop = lowered(graph, tensors, threads)
-    filled = operator.itemgetter(*given)
-    return lambda arguments: loop(list(filled(arguments)))
+    return make_fx(of_tensors, tracing_mode="symbolic")(*(arguments[number] for number in given))
 
 
-def lowered(graph: torch.fx.GraphModule, tensors: list[Any], threads: int) -> Kernel:
+def lowered(graph: torch.fx.GraphModule, tensors: list[Any], threads: int) -> Loop:
     """
     Return the loop that the compiler makes of a graph, called with a list of tensors.
 
@@ -195,19 +260,29 @@ class Probe:
         self.wide = torch.float64 if dtype is torch.float64 else torch.float32
         self.line = torch.linspace(-3, 3, PROBE, dtype=self.wide, device=device)
         self.rate = torch.full((), 1 / 64, dtype=rate, device=device)
-        self.scale = None if grad_scale is None else torch.full((), 4.0, device=device)
-        self.found = None if found_inf is None else torch.zeros((), device=device)
+        self.scale = None if grad_scale is None else torch.full((), 4.0, dtype=torch.float32, device=device)
+        self.found = None if found_inf is None else torch.zeros((), dtype=torch.float32, device=device)
         self.group = {**group, "capturable": True, "lr": self.rate}
         self.loop = self.line.sin().to(dtype)
         self.state: State = {}
         optimizer.init_state(self.state, self.group, optimizer.weights_to_update(self.state, self.group, self.loop))
         self.counts = "step" in self.state
-        if self.counts and not group["capturable"]:
-            self.state["step"] = self.state["step"].double()
-        self.keys = keys_of(self.state)
+        if self.counts:
+            self.first = float(self.state["step"])
+            wide = torch.float32 if group["capturable"] else torch.float64
+            self.state["step"] = torch.full((), self.first, dtype=wide, device=device)
+        for key in keys_of(self.state):
+            value = self.state[key]
+            if not isinstance(value, Tensor) or value.shape != self.loop.shape:
+                raise RefusedError(
+                    f"state[{key!r}] isn't a tensor of the parameter's shape, and can't be part of a block"
+                )
+        if not keys_of(self.state):
+            raise RefusedError("the class remembers nothing of a parameter, and blocks are made of what is remembered")
+        self.layout = layout_of(self.state)
         self.param = self.loop.clone()
-        self.count = self.state["step"].clone() if self.counts else torch.zeros((), device=device)
-        self.values = [self.state[key].clone() for key in self.keys]
+        self.count = self.state["step"].clone() if self.counts else torch.zeros((), dtype=torch.float64, device=device)
+        self.values = [self.state[key].clone() for key, _ in self.layout]
 
     def arguments(self, number: int) -> list[Any]:
         """Return what a kernel is called with at a step."""
@@ -220,10 +295,13 @@ class Probe:
             arguments = self.arguments(number)
             weights = self.optimizer.weights_to_update(self.state, self.group, self.loop)
             self.optimizer._update(self.state, self.group, arguments[3], self.loop, weights, self.scale, self.found)
-            kernel(arguments)
+            kernel.loop(arguments)
             for weights in (self.loop, self.param) if self.group["check_weights"] else ():
                 weights[::7].mul_(1.5)
-        mine = seen(self.param, {"step": self.count, **dict(zip(self.keys, self.values, strict=True))})
+        if self.counts and self.state["step"] != self.first + 2:
+            raise RefusedError("step_param doesn't count its steps one by one in state['step']")
+        keys = [key for key, _ in self.layout]
+        mine = seen(self.param, {"step": self.count, **dict(zip(keys, self.values, strict=True))})
         for name, right in seen(self.loop, self.state).items():
             tolerance = 1e-4 if right.dtype == self.wide else 1e-2
             if not torch.allclose(mine[name].double(), right.double(), rtol=tolerance, atol=1e-6):
@@ -240,6 +318,11 @@ def seen(param: Tensor, state: State) -> State:
     if "residue" in state:
         state = {**state, "residue": join(param, state["residue"])}
     return {"the weights": param, **state}
+
+
+def layout_of(state: State) -> Layout:
+    """Return what a state holds beside the count, and of which dtype, in an order that a kernel can rely on."""
+    return tuple((key, state[key].dtype) for key in keys_of(state))
 
 
 def keys_of(state: State) -> list[str]:

@@ -114,6 +114,7 @@ import torch
 from torch import Tensor
 from torch.amp.grad_scaler import OptState
 from torch.optim import Optimizer
+from torch.optim.optimizer import StateDict
 
 from labml_opt._rounding import is_rounded
 from labml_opt._shards import own_shard
@@ -264,12 +265,14 @@ class MasterWeights(GenericAdaptiveOptimizer):
             self._refuse_fp16()
         super()._refuse()
 
+    def _drop_residues(self) -> bool:
+        changed = [state for state, param in self._in_halves() if not self._watch.is_ours(param)]
+        for state in changed:
+            state["residue"].zero_()
+        return bool(changed)
+
     def _take_over(self) -> None:
-        changed = False
-        for state, param in self._in_halves():
-            if not self._watch.is_ours(param):
-                state["residue"].zero_()
-                changed = True
+        changed = self._drop_residues()
 
         # Throwing residues away rounds the masters to BF16: harmless now and then, and at every step as bad as
         # no masters at all.
@@ -282,6 +285,17 @@ class MasterWeights(GenericAdaptiveOptimizer):
                 stacklevel=6,  # the line that called step
             )
         self._has_written()
+
+    def state_dict(self) -> StateDict:
+        r"""
+        Return the checkpoint that [load_state_dict](optimizer.md#GenericAdaptiveOptimizer.load_state_dict) takes.
+
+        With `split_master` the residue of a weight that somebody else has written to since the last step is 0 in
+        it. Otherwise whoever loads the two, and can't know of the write, would put them together.
+        """
+        if self._drop_residues():
+            self._has_written()
+        return super().state_dict()
 
     def _has_written(self) -> None:
         for _, param in self._in_halves():

@@ -408,6 +408,7 @@ class GenericAdaptiveOptimizer(Optimizer):
             self.__dict__.pop("found_inf", None)
             raise
         finally:
+            _fast.release(self)
             self._has_written()
         return loss
 

@@ -613,3 +613,15 @@ def test_fast_leaves_it_to_the_loop_for_now():
     _, a = trained(BF16, lambda params, **settings: in_halves(params, fast=True, **settings))
     _, b = trained_in_halves()
     assert same_bits(*masters(a), *masters(b))
+
+
+def test_a_residue_that_belongs_to_no_weight_any_more_is_not_saved():
+    param = nn.Parameter(torch.linspace(-1, 1, 9).bfloat16())
+    optimizer = AdamFP16([param], lr=1e-3, split_master=True)
+    param.grad = torch.ones_like(param)
+    optimizer.step()
+    assert optimizer.state_dict()["state"][0]["residue"].any()
+    with torch.no_grad():
+        param.fill_(1)
+    assert not optimizer.state_dict()["state"][0]["residue"].any()
+    assert next(optimizer.master_params()).eq(1).all()
