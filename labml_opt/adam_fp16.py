@@ -266,7 +266,8 @@ class MasterWeights(GenericAdaptiveOptimizer):
         super()._refuse()
 
     def _drop_residues(self) -> bool:
-        changed = [state for state, param in self._in_halves() if not self._watch.is_ours(param)]
+        watch = self._watch
+        changed = [state for state, param in self._in_halves() if not watch.is_ours(param)]
         for state in changed:
             state["residue"].zero_()
         return bool(changed)
@@ -284,7 +285,6 @@ class MasterWeights(GenericAdaptiveOptimizer):
                 "split_master out, or write after the training",
                 stacklevel=6,  # the line that called step
             )
-        self._has_written()
 
     def state_dict(self) -> StateDict:
         r"""
@@ -298,12 +298,14 @@ class MasterWeights(GenericAdaptiveOptimizer):
         return super().state_dict()
 
     def _has_written(self) -> None:
+        watch = self._watch
         for _, param in self._in_halves():
-            self._watch.note(param)
+            watch.note(param)
 
     def _in_halves(self) -> list[tuple[State, Tensor]]:
         params = [param for group in self.param_groups if group["split_master"] for param in group["params"]]
-        return [(self.state[param], param) for param in params if "residue" in self.state.get(param, {})]
+        known = [(self.state.get(param, {}), param) for param in params]
+        return [(state, param) for state, param in known if "residue" in state]
 
     @property
     def _watch(self) -> Watch:

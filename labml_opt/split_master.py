@@ -71,7 +71,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labml_opt._shards import own_shard
+from labml_opt._shards import is_distributed, own_shard
 
 
 def join(param: Tensor, residue: Tensor) -> Tensor:
@@ -163,10 +163,12 @@ class Watch:
         return versions == noted_versions and (place == noted_place or param.dtype is not torch.bfloat16)
 
 
-@torch.no_grad()
 def _version(param: Tensor) -> tuple[tuple[int, int], int]:
     # Of a weight that is spread over several processes the part here can be written to, and the whole.
-    own = own_shard(param)
+    own = param
+    if is_distributed(param):
+        with torch.no_grad():
+            own = own_shard(param)
     return (param._version, own._version), own.data_ptr()
 
 
