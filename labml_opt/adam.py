@@ -108,7 +108,7 @@ class Adam(GenericAdaptiveOptimizer):
         * `optimized_update` chooses the order of operations in `adam_update` below; `False` is the formula at
           the head of this page
         * `defaults` holds settings of classes that extend this one
-        * `options` are those of the base class: `maximize`, `capturable`, `unscale_in_step`
+        * `options` are those of [the base class](optimizer.md#Options)
 
         The default $\epsilon$ is small enough never to matter beside a gradient that does: FP32 holds it, FP16
         wouldn't. `Adam(params, optimized_update=False, eps=1e-8)` computes what `torch.optim.Adam` computes, up

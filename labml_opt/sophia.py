@@ -149,7 +149,7 @@ class Sophia(GenericAdaptiveOptimizer):
         * `rho` is $\rho > 0$: the larger it is, the fewer coordinates are clipped; the paper calls it $\gamma$
         * `weight_decay` is a `WeightDecay`, or a number that means `WeightDecay(number)`
         * `defaults` holds settings of classes that extend this one
-        * `options` are those of the base class: `maximize`, `capturable`, `unscale_in_step`
+        * `options` are those of [the base class](optimizer.md#Options)
 
         Raises `ValueError` or `TypeError` with the name of the argument that is out of its range. Paper: [arXiv
         2305.14342](https://arxiv.org/abs/2305.14342), algorithm 3.
