@@ -117,8 +117,9 @@ class Reader:
         """Type a query into Material's search, opened with the key `/`; return the links that it finds."""
         if not self.searching:
             self.page.keyboard.press("/")
+        # The answer to an empty box is waited for, too: coming later, it would be taken for the one to the query.
         self._type("")
-        self.page.wait_for_function("!document.querySelector('.md-search-result__link')")
+        self.page.wait_for_function(EMPTY)
         self._type(query)
         self.page.wait_for_function(ANSWERED)
         return self.page.locator(".md-search-result__link")
@@ -133,11 +134,15 @@ class Reader:
         return self.page.locator("#__search").is_checked()
 
 
-ANSWERED = """() => {
+# What Material's search says of the query.
+SAID = """
     const words = JSON.parse(document.querySelector("#__config").textContent).translations
     const said = document.querySelector(".md-search-result__meta").textContent.trim()
-    return said === words["search.result.none"] || /[0-9]/.test(said)
-}"""
+"""
+EMPTY = f"""() => {{ {SAID}
+    return said === words["search.result.placeholder"] && !document.querySelector(".md-search-result__link")
+}}"""
+ANSWERED = f"""() => {{ {SAID} return said === words["search.result.none"] || /[0-9]/.test(said) }}"""
 
 
 def free_port() -> int:
