@@ -25,9 +25,7 @@ from unittest import mock
 import torch
 from torch._inductor.codegen import cpp
 
-# How many values ahead: far enough for memory to answer, near enough to be still there. 256 to 1,024 are alike.
-AHEAD = 512
-LINE = 64
+from labml_opt._native import AHEAD, LINE
 
 compiler: Any = cpp
 

@@ -8,8 +8,9 @@ made fast" explains why that is all there is to gain.
 
 * A parameter of `LARGE` values or more is a block of its own; nothing of it is copied.
 * Smaller ones share blocks. Their state lives in the block (`state["exp_avg"]` is a view of it, so checkpoints look as
-  always), their gradients and weights are gathered into scratch memory that all blocks share, and the weights are
-  written back (`_lists`).
+  always). On a CPU the kernel goes from parameter to parameter by itself, and finds weights and gradients where they
+  are (`_pieces`). On a GPU, and where the kernel can't, they are gathered into scratch memory that all blocks share,
+  and the weights are written back.
 * The kernel runs over any slice of a block: a missing gradient, or another step count, cuts a block in two.
 
 What doesn't fit is handed back to the loop of the base class: parameters whose state is still to be made, DTensors,
@@ -21,24 +22,28 @@ arithmetic.
 
 from __future__ import annotations
 
+import array
+import functools
 import itertools
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from labml_opt._kernels import Kernel, attributes, kernel_for, keys_of, layout_of, warn_once
-from labml_opt._lists import Likeness, Row, addresses, same
+from labml_opt._kernels import Kernel, Kind, attributes, kernel_for, keys_of, layout_of, warn_once
+from labml_opt._lists import Likeness, addresses, same
+from labml_opt._pieces import Apart
 
 if TYPE_CHECKING:
     from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
 
-# From this size on a parameter is a block of its own: a call costs less than copying it. Blocks of smaller ones are so
-# large that their scratch memory stays in the cache of a core. A GPU wants fewer and longer calls.
+# From this size on a parameter is a block of its own: a call costs less than copying it. The threads of a CPU share it
+# in pieces of this size. Blocks of smaller ones are so large that calls don't count, and so small that scratch memory,
+# where it is needed, doesn't. A GPU wants fewer and longer calls.
 LARGE = 2**16
-BLOCK = {"cpu": 2**17}
+BLOCK = {"cpu": 2**20}
 BLOCK_ELSEWHERE = 2**24
 
 # A number that changes at every step, other than the rate, would compile a kernel at every step.
@@ -57,9 +62,12 @@ class Block:
         self.layout = layout_of(states[0])
         self.keys = keys_of(states[0])
         self.device, self.dtype = params[0].device, params[0].dtype
-        self.row = Row(params)
-        self.ends = list(itertools.accumulate(self.row.sizes))
+        self.ends = list(itertools.accumulate(param.numel() for param in params))
         self.large = self.ends[0] >= LARGE
+        # Where the pieces begin that a kernel goes over: the parameters, or parts of a large one.
+        self.begins = array.array(
+            "q", [*range(0, self.ends[0], LARGE), self.ends[0]] if self.large else [0, *self.ends]
+        )
         self.values: list[Tensor] = []
         for key in self.keys:
             if self.large:
@@ -189,7 +197,7 @@ class Plan:
         self.held = list(itertools.chain.from_iterable(map(dict.values, self.states)))
         self.grad_likeness = Likeness([])
         self.rules: list[Any] = []
-        self.kernels: dict[Any, dict[Any, Kernel | None]] = {}
+        self.kernels: dict[Kind, Kernel | None] = {}
         self.locate()
         self.still_fits, self.ready = True, False
 
@@ -271,10 +279,8 @@ class Plan:
                 self.held[begin + list(block.states[0]).index("step") : end : width] = block.kin
             begin = end
 
-    def kernels_of(
-        self, optimizer: GenericAdaptiveOptimizer, group: Group, grad_scale: Any, found_inf: Any
-    ) -> dict[Any, Kernel | None]:
-        """Return the kernels that are known for the present settings, by dtypes of weights and gradients and device."""
+    def kernels_of(self, optimizer: GenericAdaptiveOptimizer, group: Group) -> dict[Kind, Kernel | None]:
+        """Return the kernels that are known for the present settings."""
         rules = [tuple(x) if type(x) is list else x for key, x in group.items() if key not in ("params", "t", "lr")]
         rules += attributes(optimizer).values()
         if len(rules) != len(self.rules) or any(
@@ -283,8 +289,7 @@ class Plan:
         ):
             self.changes += bool(self.rules)
             self.rules, self.kernels = rules, {}
-        lr = group["lr"].dtype if isinstance(group["lr"], Tensor) else None
-        return self.kernels.setdefault((lr, torch.get_num_threads(), grad_scale is None, found_inf is None), {})
+        return self.kernels
 
     def is_odd(self, state: State, param: Tensor) -> bool:
         """Return whether a parameter can't be part of a block."""
@@ -380,12 +385,13 @@ def step(
             depth=7,
         )
 
-    kernels = plan.kernels_of(optimizer, group, grad_scale, found_inf)
+    kernels = plan.kernels_of(optimizer, group)
+    rate = group["lr"].dtype if isinstance(group["lr"], Tensor) else torch.float64
 
     def kernel_of(
         dtype: torch.dtype, grad_dtype: torch.dtype, device: torch.device, block: Block | None = None
     ) -> Kernel | None:
-        kind = (dtype, grad_dtype, device)
+        kind = Kind(dtype, grad_dtype, device, rate, grad_scale is not None, found_inf is not None)
         if kind not in kernels:
             if plan.changes > MOST_CHANGES:
                 warn_once(
@@ -396,7 +402,7 @@ def step(
                     depth=8,
                 )
                 return None
-            kernels[kind] = kernel_for(optimizer, group, *kind, grad_scale, found_inf)
+            kernels[kind] = kernel_for(optimizer, group, kind)
         kernel = kernels[kind]
         if kernel is None or block is None or kernel.layout == block.layout:
             return kernel
@@ -417,9 +423,11 @@ def step(
         if is_plain(param):
             kernel_of(param.dtype, param.grad.dtype, param.device)  # type: ignore[union-attr]
 
-    # Large parameters are only called upon at the end, one behind the other: what Python does in between would find its
-    # own memory gone from the cache, and take ten times as long.
-    calls: list[tuple[Block, Kernel, list[Any]]] = []
+    # Kernels are only called at the end, one behind the other: what Python does in between would find its own memory
+    # gone from the cache, and take ten times as long.
+    calls: list[Callable[[], Any]] = []
+    written: list[Tensor] = []
+    done: list[tuple[Block, slice]] = []
     scaling = [as_scalar(value) for value in (grad_scale, found_inf)]
     rates = {device: as_number(group["lr"], device) for device in plan.devices}
     for block in plan.blocks:
@@ -433,19 +441,18 @@ def step(
             unseen = "master" in block.keys and not group["check_weights"]
             if unseen:
                 take_over(optimizer, group, block, part)
-            if block.large:
-                grad = in_a_row_like(block.grads[0], block.params[0])  # type: ignore[arg-type]
-                arguments = [rates[block.device], block.count(0), block.aliases[0], grad, *scaling, *block.values]
-                calls.append((block, kernel, arguments))
-            else:
-                run(kernel, plan, block, part, rates[block.device], scaling, unseen)
+            call = call_in_place(kernel, block, part, rates[block.device], scaling)
+            written += block.params[part] if call else []
+            calls.append(call or call_on_copies(kernel, plan, block, part, rates[block.device], scaling, unseen))
+            done.append((block, part))
         left += with_gradient(block.params[begin:])
+    for call in calls:
+        call()
+    torch.autograd.graph.increment_version(written)
+    for block, part in done:
+        block.stepped(part)
+    for block in plan.blocks:
         block.grads, block.grad_places = [], None
-    for _, kernel, arguments in calls:
-        kernel.loop(arguments)
-    torch.autograd.graph.increment_version([block.params[0] for block, *_ in calls])
-    for block, *_ in calls:
-        block.stepped(slice(0, 1))
     plan.counted()
     return left
 
@@ -471,24 +478,46 @@ def take_over(optimizer: GenericAdaptiveOptimizer, group: Group, block: Block, p
     block.versions[part] = [version + 1 for version in versions]
 
 
-def run(kernel: Kernel, plan: Plan, block: Block, part: slice, rate: Tensor, scaling: list[Any], unseen: bool) -> None:
-    """Take the step for some parameters of a block that stand side by side."""
-    begin = block.ends[part.start - 1] if part.start else 0
-    place = slice(begin, block.ends[part.stop - 1])
-    all_grads, grad_views = plan.gathered("grad", block, block.grads[part.start].dtype)
-    all_params, param_views = plan.gathered("param", block, block.dtype)
-    whole = part.stop - part.start == len(block.params)
-    grad, param = (all_grads, all_params) if whole else (all_grads[place], all_params[place])
-    places = block.places and block.places[part]
-    grad_places = block.grad_places and block.grad_places[part]
+def call_in_place(
+    kernel: Kernel, block: Block, part: slice, rate: Tensor, scaling: list[Any]
+) -> Callable[[], Any] | None:
+    """
+    Return the call that takes the step for some parameters of a block, which stand side by side.
 
-    block.row.gather(grad, block.grads[part], grad_views[part], grad_places, part.start)  # type: ignore[arg-type]
-    if not unseen:
-        block.row.gather(param, block.aliases[part], param_views[part], places, part.start)
-    values = block.values if whole else [value[place] for value in block.values]
-    kernel.loop([rate, block.count(part.start), param, grad, *scaling, *values])
-    block.row.scatter(param, block.aliases[part], param_views[part], places, part.start)
-    block.stepped(part)
+    Nothing of them is copied, and autograd isn't told. Return `None` where that can't be.
+    """
+    count = block.count(part.start)
+    if block.large:
+        grad = in_a_row_like(block.grads[0], block.params[0])  # type: ignore[arg-type]
+        arguments = [rate, count, block.aliases[0], grad, *scaling, *block.values]
+        if kernel.pieces:
+            return kernel.pieces.over(arguments, block.begins, slice(0, len(block.begins) - 1))
+        return functools.partial(kernel.loop, arguments)
+    if kernel.pieces and block.places and block.grad_places:
+        weights = Apart(block.places[part], block.dtype.itemsize)
+        grads = Apart(block.grad_places[part], block.grads[part.start].element_size())
+        return kernel.pieces.over([rate, count, weights, grads, *scaling, *block.values], block.begins, part)
+    return None
+
+
+def call_on_copies(
+    kernel: Kernel, plan: Plan, block: Block, part: slice, rate: Tensor, scaling: list[Any], unseen: bool
+) -> Callable[[], Any]:
+    """Return the call that does so on copies, of gradients and weights, and writes the weights back."""
+    place = slice(block.begins[part.start], block.begins[part.stop])
+    count, grads, params = block.count(part.start), block.grads[part], block.aliases[part]
+    values = [value[place] for value in block.values]
+
+    def call() -> None:
+        all_grads, grad_views = plan.gathered("grad", block, grads[0].dtype)  # type: ignore[union-attr]
+        all_params, param_views = plan.gathered("param", block, block.dtype)
+        torch._foreach_copy_(grad_views[part], grads)  # type: ignore[arg-type]
+        if not unseen:
+            torch._foreach_copy_(param_views[part], params)
+        kernel.loop([rate, count, all_params[place], all_grads[place], *scaling, *values])
+        torch._foreach_copy_(params, param_views[part])
+
+    return call
 
 
 def with_gradient(params: list[Tensor]) -> list[Tensor]:

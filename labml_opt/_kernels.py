@@ -4,7 +4,7 @@ Kernels: the pages' own update, traced once and compiled to one loop over memory
 `step_param` of a class and all that it calls is followed with tensors that have a shape and no values. What it did is a
 graph, and `torch._inductor`, the compiler behind `torch.compile`, makes one loop of it. It serves any number of values:
 only the count, the rate and the memory change from call to call, so nothing has to be guarded, and a call costs a
-fraction of one through `torch.compile`.
+fraction of one through `torch.compile`. On a CPU one call takes many parameters, where they are (`_pieces`).
 
 A block holds many parameters, one behind the other. So only a step that treats each value by itself can be taken for a
 block, and whatever else a graph contains is refused: norms, sorting, a look at the shape. A kernel is compared with the
@@ -13,12 +13,15 @@ uncompiled update before it is used. Where it can't be had, the loop over parame
 
 from __future__ import annotations
 
+import array
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from labml_opt._pieces import Pieces, pieces_of
 
 if TYPE_CHECKING:
     from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
@@ -40,11 +43,29 @@ Loop = Callable[[list[Any]], Any]
 Layout = tuple[tuple[str, torch.dtype], ...]
 
 
+class Kind(NamedTuple):
+    """What a kernel is made for: dtypes of weights, gradients and rate, the device, and what a loss scaler left."""
+
+    dtype: torch.dtype
+    grad_dtype: torch.dtype
+    device: torch.device
+    rate: torch.dtype
+    has_scale: bool
+    has_found_inf: bool
+
+
 class Kernel(NamedTuple):
-    """A compiled update, and what the state has to hold for it, by name."""
+    """
+    A compiled update.
+
+    * `loop` takes a step for one row of values
+    * `layout` is what the state has to hold for it, by name
+    * `pieces` takes it for many, where they are, or is `None` if only rows will do
+    """
 
     loop: Loop
     layout: Layout
+    pieces: Pieces | None
 
 
 class RefusedError(Exception):
@@ -54,24 +75,13 @@ class RefusedError(Exception):
 _kernels: dict[Any, Kernel | str] = {}
 
 
-def kernel_for(
-    optimizer: GenericAdaptiveOptimizer,
-    group: Group,
-    dtype: torch.dtype,
-    grad_dtype: torch.dtype,
-    device: torch.device,
-    grad_scale: Any,
-    found_inf: Any,
-) -> Kernel | None:
-    """Return the kernel for weights and gradients of these dtypes, or `None` where the loop has to do."""
-    settings = {key: value for key, value in group.items() if key not in NOT_OF_THE_RULE}
-    rate = group["lr"].dtype if isinstance(group["lr"], Tensor) else torch.float64
-    check, threads = bool(group["check_weights"]), torch.get_num_threads()
-    kind = (type(optimizer), dtype, grad_dtype, device, threads, rate, check, grad_scale is None, found_inf is None)
-    rules = {**settings, **attributes(optimizer)}
-    key = (*kind, group["capturable"], *((name, str(value)) for name, value in rules.items()))
+def kernel_for(optimizer: GenericAdaptiveOptimizer, group: Group, kind: Kind) -> Kernel | None:
+    """Return the kernel of this kind, or `None` where the loop has to do."""
+    rules = {**settings_of(group), **attributes(optimizer)}
+    named = tuple((name, str(value)) for name, value in rules.items())
+    key = (type(optimizer), kind, bool(group["check_weights"]), group["capturable"], named)
     if key not in _kernels:
-        _kernels[key] = made(optimizer, group, settings, dtype, grad_dtype, device, rate, grad_scale, found_inf)
+        _kernels[key] = made(optimizer, group, kind)
     kernel = _kernels[key]
     if isinstance(kernel, str):
         warn_once(optimizer, kernel)
@@ -79,19 +89,8 @@ def kernel_for(
     return kernel
 
 
-def made(
-    optimizer: GenericAdaptiveOptimizer,
-    group: Group,
-    settings: Group,
-    dtype: torch.dtype,
-    grad_dtype: torch.dtype,
-    device: torch.device,
-    rate: torch.dtype,
-    grad_scale: Any,
-    found_inf: Any,
-) -> Kernel | str:
+def made(optimizer: GenericAdaptiveOptimizer, group: Group, kind: Kind) -> Kernel | str:
     """Return a new kernel, or a sentence that says why there can't be one."""
-    name = type(optimizer).__name__
     advice = (
         "Its step_param has to be made of operations on tensors, in place, one value by itself, and group['lr'] is a "
         "tensor there: param.sub_(group['lr'] * update)"
@@ -100,21 +99,29 @@ def made(
         # The compiler's own warnings are none of the user's.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            probe = Probe(optimizer, group, dtype, grad_dtype, device, rate, grad_scale, found_inf)
-            update = update_of(optimizer, {**settings, "capturable": True}, probe, bool(group["check_weights"]))
-            graph, given = traced(update, probe.arguments(0))
+            probe = Probe(optimizer, group, kind)
+            graph, given = traced(update_of(optimizer, group, probe), probe.arguments(0))
             advice = "It needs what torch.compile needs: on a CPU a C++ compiler (g++, clang or cl), on a GPU Triton"
-            compiled = lowered(graph, given(probe.arguments(0)), torch.get_num_threads())
-            kernel = Kernel(lambda arguments: compiled(given(arguments)), probe.layout)
+            # Pieces are shared out among the threads. What has to be taken as one row needs its own.
+            compiled = lowered(graph, given(probe.arguments(0)), 1)
+            pieces = pieces_of(compiled, probe.arguments(0))
+            if pieces is None and kind.device.type == "cpu" and torch.get_num_threads() > 1:
+                compiled = lowered(graph, given(probe.arguments(0)), torch.get_num_threads())
+            kernel = Kernel(lambda arguments: compiled(given(arguments)), probe.layout, pieces)
             probe.compare(kernel)
             return kernel
     except Exception as error:
         reason = str(error).strip().splitlines() or [""]
-        kind = "" if isinstance(error, RefusedError) else f"{type(error).__name__}: "
+        sort = "" if isinstance(error, RefusedError) else f"{type(error).__name__}: "
         return (
-            f"fast=True can't be had here, and {name} steps parameter by parameter, with the same results: "
-            f"{kind}{reason[0][:200]}. {advice}"
+            f"fast=True can't be had here, and {type(optimizer).__name__} steps parameter by parameter, with the same "
+            f"results: {sort}{reason[0][:200]}. {advice}"
         )
+
+
+def settings_of(group: Group) -> Group:
+    """Return the settings that a step depends on, beside the rate."""
+    return {key: value for key, value in group.items() if key not in NOT_OF_THE_RULE}
 
 
 def attributes(optimizer: GenericAdaptiveOptimizer) -> dict[str, Any]:
@@ -126,12 +133,11 @@ def attributes(optimizer: GenericAdaptiveOptimizer) -> dict[str, Any]:
     }
 
 
-def update_of(optimizer: GenericAdaptiveOptimizer, settings: Group, probe: Probe, check: bool) -> Loop:
+def update_of(optimizer: GenericAdaptiveOptimizer, group: Group, probe: Probe) -> Loop:
     """
     Return the update of a class as a function of tensors: nothing of an optimizer's memory is held by it.
 
     * `probe` says what the state holds
-    * `check` has it look for weights changed from outside
 
     Raises `RefusedError` for a class that does something around `step_param` which a kernel would leave out.
     """
@@ -145,6 +151,7 @@ def update_of(optimizer: GenericAdaptiveOptimizer, settings: Group, probe: Probe
     rule = type(optimizer).__new__(type(optimizer))
     rule.__dict__.update(attributes(optimizer))
     keys = [key for key, _ in probe.layout]
+    settings, check = {**settings_of(group), "capturable": True}, group["check_weights"]
 
     def update(arguments: list[Any]) -> tuple[()]:
         rate, count, param, grad, grad_scale, found_inf, *values = arguments
@@ -152,7 +159,7 @@ def update_of(optimizer: GenericAdaptiveOptimizer, settings: Group, probe: Probe
         if probe.counts:
             handed["step"] = count
         state = dict(handed)
-        group = {**settings, "lr": rate}
+        settings_now = {**settings, "lr": rate}
         weights = param
         if "master" in state:
             weights = state["master"]
@@ -163,7 +170,7 @@ def update_of(optimizer: GenericAdaptiveOptimizer, settings: Group, probe: Probe
         elif param.dtype in (torch.float16, torch.bfloat16):
             weights = param.float()
         with _hoist.ToTheBit():
-            rule._update(state, group, grad, param, weights, grad_scale, found_inf)
+            rule._update(state, settings_now, grad, param, weights, grad_scale, found_inf)
         for key in {*handed, *state}:
             if state.get(key) is not handed.get(key):
                 raise RefusedError(f"step_param puts something new into state[{key!r}] instead of changing it in place")
@@ -239,31 +246,22 @@ def lowered(graph: torch.fx.GraphModule, tensors: list[Any], threads: int) -> Lo
                 standalone_compile(graph, tensors, options=options)
         except Exception:
             standalone_compile(graph, tensors, options=options)
-    return lambda inputs: made[-1].current_callable(inputs)
+    loop: Loop = made[-1].current_callable
+    return loop
 
 
 class Probe:
     """Weights, gradients and state to try a kernel on, and the loop's way with them."""
 
-    def __init__(
-        self,
-        optimizer: GenericAdaptiveOptimizer,
-        group: Group,
-        dtype: torch.dtype,
-        grad_dtype: torch.dtype,
-        device: torch.device,
-        rate: torch.dtype,
-        grad_scale: Any,
-        found_inf: Any,
-    ) -> None:
-        self.optimizer, self.grad_dtype = optimizer, grad_dtype
-        self.wide = torch.float64 if dtype is torch.float64 else torch.float32
+    def __init__(self, optimizer: GenericAdaptiveOptimizer, group: Group, kind: Kind) -> None:
+        self.optimizer, self.grad_dtype, device = optimizer, kind.grad_dtype, kind.device
+        self.wide = torch.float64 if kind.dtype is torch.float64 else torch.float32
         self.line = torch.linspace(-3, 3, PROBE, dtype=self.wide, device=device)
-        self.rate = torch.full((), 1 / 64, dtype=rate, device=device)
-        self.scale = None if grad_scale is None else torch.full((), 4.0, dtype=torch.float32, device=device)
-        self.found = None if found_inf is None else torch.zeros((), dtype=torch.float32, device=device)
+        self.rate = torch.full((), 1 / 64, dtype=kind.rate, device=device)
+        self.scale = torch.full((), 4.0, dtype=torch.float32, device=device) if kind.has_scale else None
+        self.found = torch.zeros((), dtype=torch.float32, device=device) if kind.has_found_inf else None
         self.group = {**group, "capturable": True, "lr": self.rate}
-        self.loop = self.line.sin().to(dtype)
+        self.loop = self.line.sin().to(kind.dtype)
         self.state: State = {}
         optimizer.init_state(self.state, self.group, optimizer.weights_to_update(self.state, self.group, self.loop))
         self.counts = "step" in self.state
@@ -290,12 +288,20 @@ class Probe:
         return [self.rate, self.count, self.param, grad, self.scale, self.found, *self.values]
 
     def compare(self, kernel: Kernel) -> None:
-        """Raise `RuntimeError` unless two steps with the kernel are two steps of the loop."""
+        """
+        Raise `RuntimeError` unless two steps with the kernel are two steps of the loop.
+
+        Where it goes over pieces, it does so here: one value, a few, and more than a register holds.
+        """
+        begins = array.array("q", [0, 1, 8, 200, PROBE])
         for number in range(2):
             arguments = self.arguments(number)
             weights = self.optimizer.weights_to_update(self.state, self.group, self.loop)
             self.optimizer._update(self.state, self.group, arguments[3], self.loop, weights, self.scale, self.found)
-            kernel.loop(arguments)
+            if kernel.pieces:
+                kernel.pieces.over(arguments, begins, slice(0, len(begins) - 1))()
+            else:
+                kernel.loop(arguments)
             for weights in (self.loop, self.param) if self.group["check_weights"] else ():
                 weights[::7].mul_(1.5)
         if self.counts and self.state["step"] != self.first + 2:

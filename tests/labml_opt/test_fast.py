@@ -6,6 +6,7 @@ is run without a compiler, which proves that it can be captured whole. What bloc
 """
 
 import copy
+import ctypes
 import pickle
 import warnings
 
@@ -26,6 +27,8 @@ from labml_opt import (
     _hoist,
     _kernels,
     _lists,
+    _native,
+    _pieces,
 )
 
 SHAPES = [(7,), (3, 5), (), (300, 250), (33,), (2, 2, 2)]
@@ -38,12 +41,44 @@ def captured(monkeypatch):
     monkeypatch.setattr(_kernels, "_kernels", {})
 
 
-@pytest.fixture
-def uncompiled(monkeypatch):
+class PiecesInPython:
+    """What `Pieces` does, by other means: tensors are made of the addresses, and the update is called with them."""
+
+    def __init__(self, update, arguments):
+        self.update = update
+        self.dtypes = [None if one is None else one.dtype for one in arguments]
+
+    def over(self, arguments, begins, part):
+        def call():
+            before = [one.clone() if isinstance(one, torch.Tensor) and not one.dim() else one for one in arguments]
+            for number in range(part.start, part.stop):
+                first, piece = number == part.start, slice(begins[number], begins[number + 1])
+                self.update(
+                    [
+                        self.piece(one, dtype, piece, number - part.start, first)
+                        for one, dtype in zip(arguments if first else before, self.dtypes, strict=True)
+                    ]
+                )
+
+        return call
+
+    def piece(self, one, dtype, piece, number, first):
+        if isinstance(one, _pieces.Apart):
+            size = one.width * (piece.stop - piece.start)
+            return torch.frombuffer((ctypes.c_char * size).from_address(one.places[number]), dtype=dtype)
+        if one is None or (first and not one.dim()):
+            return one
+        return one[piece] if one.dim() else one.clone()
+
+
+@pytest.fixture(params=["in rows", "in pieces"])
+def uncompiled(request, monkeypatch):
     """Run the update as it stands, without tracing it."""
     monkeypatch.setattr(_kernels, "traced", lambda update, arguments: (update, lambda arguments: arguments))
     monkeypatch.setattr(_kernels, "lowered", lambda update, arguments, threads: update)
     monkeypatch.setattr(_kernels, "_kernels", {})
+    if request.param == "in pieces":
+        monkeypatch.setattr(_kernels, "pieces_of", PiecesInPython)
 
 
 def make(name, dtype, shapes=SHAPES, **settings):
@@ -88,7 +123,7 @@ def weights(optimizer):
 def compiles(optimizer):
     """Whether there are blocks, and kernels for them."""
     plans = optimizer.__dict__.get("_plans", {}).values()
-    kernels = [kernel for plan in plans for some in plan.kernels.values() for kernel in some.values()]
+    kernels = [kernel for plan in plans for kernel in plan.kernels.values()]
     return any(plan.blocks for plan in plans) and bool(kernels) and None not in kernels
 
 
@@ -338,14 +373,14 @@ def test_more_parameters_than_a_block_holds_make_several_and_share_their_scratch
     assert_alike(made[0][1], made[1][1])
 
 
-@pytest.fixture(params=["a loop in C", "torch"])
-def copied(request, monkeypatch):
-    """Copy small tensors in both ways."""
-    if request.param == "torch":
+@pytest.fixture(params=["C++", "Python"])
+def asked(request, monkeypatch):
+    """Ask lists in both ways."""
+    if request.param == "Python":
         monkeypatch.setattr(_lists, "loops", lambda: None)
 
 
-@pytest.mark.usefixtures("uncompiled", "copied")
+@pytest.mark.usefixtures("uncompiled", "asked")
 def test_gradients_of_any_layout_arrive_and_the_weights_come_back():
     made = []
     for kind in (True, False):
@@ -363,16 +398,17 @@ def test_gradients_of_any_layout_arrive_and_the_weights_come_back():
     assert_alike(*made)
 
 
-def test_where_the_loop_in_c_cannot_be_compiled_torch_lists(monkeypatch):
+def test_where_the_loops_in_cpp_cannot_be_compiled_there_are_none_and_no_pieces(monkeypatch):
     def load(source):
         raise RuntimeError("no compiler")
 
-    _lists.loops.cache_clear()
+    _native.loops.cache_clear()
     monkeypatch.setattr(torch._inductor.codecache.CppCodeCache, "load", load)
     try:
-        assert _lists.loops() is None
+        assert _native.loops() is None
+        assert _pieces.pieces_of(torch.add, [torch.zeros(2)]) is None
     finally:
-        _lists.loops.cache_clear()
+        _native.loops.cache_clear()
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -780,7 +816,7 @@ def test_an_overflow_changes_neither_half_of_a_master():
     assert compiles(optimizer)
 
 
-@pytest.mark.usefixtures("copied")
+@pytest.mark.usefixtures("asked")
 def test_what_dictionaries_and_lists_hold_is_told_from_its_like():
     one, other, third = torch.zeros(1), torch.zeros(1), torch.zeros(2)
     assert _lists.same([{"a": one, "b": third}, [other]], [one, third, other])

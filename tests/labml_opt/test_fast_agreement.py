@@ -67,7 +67,11 @@ def trained(name, fast, nearest_root=False):
             param.grad = grad.to(dtype)
         with NearestRoot() if nearest_root and step else contextlib.nullcontext():
             optimizer.step()
-    assert fast == bool(optimizer.__dict__.get("_plans"))
+    plans = optimizer.__dict__.get("_plans", {}).values()
+    assert fast == bool(plans)
+    # Each class's kernel goes over the parameters where they are.
+    assert all(kernel.pieces for plan in plans for kernel in plan.kernels.values())
+    assert not any(plan.scratch for plan in plans)
     state = {(k, key): value for k, param in enumerate(params) for key, value in optimizer.state[param].items()}
     return state | {(k, "weights"): param.detach() for k, param in enumerate(params)}
 
