@@ -62,18 +62,18 @@ class Block:
         self.layout = layout_of(states[0])
         self.keys = keys_of(states[0])
         self.device, self.dtype = params[0].device, params[0].dtype
-        self.ends = list(itertools.accumulate(param.numel() for param in params))
-        self.large = self.ends[0] >= LARGE
-        # Where the pieces begin that a kernel goes over: the parameters, or parts of a large one.
-        self.begins = array.array(
-            "q", [*range(0, self.ends[0], LARGE), self.ends[0]] if self.large else [0, *self.ends]
-        )
+        # Where the pieces begin that a kernel goes over, and where the last one ends: the parameters, or parts of a
+        # large one.
+        sizes = [param.numel() for param in params]
+        self.large = sizes[0] >= LARGE
+        self.begins = array.array("q", range(0, sizes[0], LARGE) if self.large else [])
+        self.begins.extend([sizes[0]] if self.large else itertools.accumulate(sizes, initial=0))
         self.values: list[Tensor] = []
         for key in self.keys:
             if self.large:
                 self.values.append(in_a_row(states[0][key]))
                 continue
-            flat = torch.zeros(self.ends[-1], dtype=states[0][key].dtype, device=self.device)
+            flat = torch.zeros(self.begins[-1], dtype=states[0][key].dtype, device=self.device)
             for state, view in zip(states, self.views_of(flat), strict=True):
                 state[key] = view.copy_(state[key])
             self.values.append(flat)
@@ -93,33 +93,32 @@ class Block:
                 state["step"] = kin
         self.versions = [-1] * len(params)
 
-        # What `Plan` finds out at each step: gradients, whether they are of one dtype, and the addresses of weights and
-        # gradients, or `None` if their values don't lie there in order.
+        # What `Plan` finds out at each step: gradients, whether they are all there and of one dtype, whether their
+        # values are in the order of the weights', and their addresses, if they are known.
         self.grads: list[Tensor | None] = []
-        self.uniform = self.grads_in_rows = False
-        self.places: Any = None
+        self.uniform = self.in_order = False
         self.grad_places: Any = None
 
     def locate(self) -> None:
         """Take the weights as they are now, in the memory where they are now."""
         # The same memory, for which autograd does nothing but count the version.
         self.aliases = [in_a_row(self.params[0])] if self.large else [param.detach() for param in self.params]
-        self.places = addresses(self.params) if are_rows(self.params) else None
+        self.places = addresses(self.params)
 
     def take(self, grads: list[Tensor | None], alike: bool, places: Any) -> None:
         """
         Take the gradients of a step.
 
         * `alike` says that they are what those of the last step were
-        * `places` are their addresses then
+        * `places` are their addresses then, or `None`
         """
-        self.grads = grads
+        self.grads, self.grad_places = grads, places if alike else None
         if not alike:
             there = [grad for grad in grads if grad is not None]
             self.uniform = len(there) == len(grads) and len({grad.dtype for grad in there}) == 1
-            self.grads_in_rows = self.uniform and are_rows(there)
-            places = addresses(there) if self.grads_in_rows else None
-        self.grad_places = places if self.grads_in_rows else None
+            self.in_order = all(
+                grad is None or is_in_order(grad, param) for grad, param in zip(grads, self.params, strict=True)
+            )
 
     def stepped(self, part: slice) -> None:
         """Count a step for some parameters, whose counts are equal."""
@@ -145,9 +144,9 @@ class Block:
         return as_number(self.kin[number], self.device)
 
     def views_of(self, flat: Tensor) -> list[Tensor]:
-        """Return the parameters' parts of `flat`, in their shapes."""
-        starts = [0, *self.ends]
-        return [flat[start:end].view(p.shape) for start, end, p in zip(starts, self.ends, self.params, strict=False)]
+        """Return the parameters' parts of `flat`, in their shapes and in the order of their memory."""
+        parts = flat.split([param.numel() for param in self.params])
+        return [part.as_strided(p.shape, p.stride()) for part, p in zip(parts, self.params, strict=True)]
 
     def runs(self) -> Iterator[slice]:
         """Yield those that can take the step together: side by side, with gradients of one dtype, and one count."""
@@ -180,7 +179,7 @@ class Plan:
         for param in dict.fromkeys(self.listed):
             state = optimizer.state.get(param, {})
             if is_plain(param) and id(param) not in self.shared and is_complete(state, param):
-                kind = (param.device, param.dtype, param.is_contiguous(), tuple(state), layout_of(state))
+                kind = (param.device, param.dtype, tuple(state), layout_of(state))
                 alike.setdefault(kind, []).append(param)
             else:
                 self.others.append(param)
@@ -300,7 +299,7 @@ class Plan:
         place = (kind, dtype, block.device)
         views = self.views.get((id(block), *place))
         if views is None:
-            size = block.ends[-1]
+            size = block.begins[-1]
             if place not in self.scratch or self.scratch[place].numel() < size:
                 self.scratch[place] = torch.zeros(size, dtype=dtype, device=block.device)
                 self.views = {key: views for key, views in self.views.items() if key[1:] != place}
@@ -493,10 +492,11 @@ def call_in_place(
         if kernel.pieces:
             return kernel.pieces.over(arguments, block.begins, slice(0, len(block.begins) - 1))
         return functools.partial(kernel.loop, arguments)
-    if kernel.pieces and block.places and block.grad_places:
-        weights = Apart(block.places[part], block.dtype.itemsize)
-        grads = Apart(block.grad_places[part], block.grads[part.start].element_size())
-        return kernel.pieces.over([rate, count, weights, grads, *scaling, *block.values], block.begins, part)
+    if kernel.pieces and block.in_order:
+        grads: list[Tensor] = block.grads[part]  # type: ignore[assignment]
+        places = block.grad_places[part] if block.grad_places else addresses(grads)
+        apart = Apart(block.places[part], block.dtype.itemsize), Apart(places, grads[0].element_size())
+        return kernel.pieces.over([rate, count, *apart, *scaling, *block.values], block.begins, part)
     return None
 
 
@@ -548,10 +548,10 @@ def is_plain(param: Tensor) -> bool:
     return param.is_contiguous() or is_dense(param)
 
 
-def are_rows(tensors: list[Tensor]) -> bool:
-    """Return whether the values of each tensor lie in memory as they are, in their order."""
+def is_in_order(grad: Tensor, param: Tensor) -> bool:
+    """Return whether the values of a gradient lie in memory as they are, in the order in which the weights do."""
     # A gradient may be a view that says "the negative of this memory", which torch understands.
-    return all(tensor.is_contiguous() and not tensor.is_neg() for tensor in tensors)
+    return not grad.is_neg() and (grad.stride() == param.stride() or (grad.is_contiguous() and param.is_contiguous()))
 
 
 def is_dense(tensor: Tensor) -> bool:

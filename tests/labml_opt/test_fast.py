@@ -854,7 +854,7 @@ def test_after_a_step_without_some_gradients_the_next_one_is_whole_again():
     steps(params, optimizer, range(5), lambda step: (1,) if step == 3 else ())
     (block,) = optimizer._plans[0].blocks
     assert block.uniform
-    assert block.grads_in_rows
+    assert block.in_order
     # The second has missed a step and goes on alone.
     assert [optimizer.state[param]["step"] for param in params] == [5, 4]
     optimizer._plans[0].has_gradients()
