@@ -121,7 +121,7 @@ def pieces_of(compiled: Any, arguments: list[Any]) -> Pieces | None:
             if tensor.numel() != 1:
                 return None
             known.append(likeness(tensor))
-            scratch.append(tensor)
+            scratch.append(tensor.reshape(()))
         order.append(known.index(likeness(tensor)))
     (function,) = behind.values()
     return Pieces(ctypes.CDLL(function.__self__.__file__).kernel, order, scratch)  # type: ignore[attr-defined]
