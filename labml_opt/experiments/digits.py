@@ -210,11 +210,23 @@ class Run:
         * `optimizer` is Sophia
         * `x` is a batch of images
         """
-        logits = self.model(x).float()
-        labels = torch.distributions.Categorical(logits=logits.detach()).sample()
-        self.scaler.scale(cross_entropy(logits, labels)).backward()
-        optimizer.update_hessian(len(labels), scaler=self.scaler)
-        optimizer.zero_grad()
+        counted: bool | Tensor = False
+        while not counted:
+            logits = self.model(x).float()
+
+            # A network that has diverged predicts nothing that a label could be drawn from. The loss of this step
+            # tells it.
+            if not logits.isfinite().all():
+                return
+            labels = torch.distributions.Categorical(logits=logits.detach()).sample()
+
+            # After an overflow the curvature is what it was, at the very beginning 0, and for ten steps every
+            # weight would move by the full rate. $S$ is smaller now, so look again. From a scale of 1 on it isn't
+            # the scale that overflows.
+            last = self.scaler.get_scale() <= self.scaler.min_scale
+            self.scaler.scale(cross_entropy(logits, labels)).backward()
+            counted = optimizer.update_hessian(len(labels), scaler=self.scaler) or last
+            optimizer.zero_grad()
 
     @torch.no_grad()
     def accuracy(self) -> float:
