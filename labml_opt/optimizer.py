@@ -48,7 +48,7 @@ constructor:
 ```python
 class Momentum(GenericAdaptiveOptimizer):
     def __init__(self, params, lr=0.1, beta=0.9):
-        super().__init__(params, {"beta": beta}, lr)
+        super().__init__(params, defaults={"beta": beta}, lr=lr)
 
     def init_state(self, state, group, param):
         state["mean"] = torch.zeros_like(param)
