@@ -214,14 +214,14 @@ class Run:
         while not counted:
             logits = self.model(x).float()
 
-            # A network that has diverged predicts nothing that a label could be drawn from. The loss of this step
-            # tells it.
+            # A network that has diverged predicts nothing to draw labels from. Its loss ends the run, after the
+            # epoch.
             if not logits.isfinite().all():
                 return
             labels = torch.distributions.Categorical(logits=logits.detach()).sample()
 
-            # After an overflow the curvature is what it was, at the very beginning 0, and for ten steps every
-            # weight would move by the full rate. $S$ is smaller now, so look again. From a scale of 1 on it isn't
+            # After an overflow the curvature is what it was: at the very beginning 0, and every weight would
+            # move by the full rate for ten steps. $S$ is smaller now, so look again. At a scale of 1 it isn't
             # the scale that overflows.
             last = self.scaler.get_scale() <= self.scaler.min_scale
             self.scaler.scale(cross_entropy(logits, labels)).backward()
