@@ -13,7 +13,7 @@ s_t &= \beta_2 s_{t-1} + (1 - \beta_2)\, (g_t - m_t)^2 \\
 \hat s_t = \frac{s_t + \epsilon}{1 - \beta_2^t}
 \end{aligned}$$
 
-**Use it when** you would take Adam, and gradients are steadier from step to step than they are small: large
+**Use it when** you would take Adam, and gradients change little from step to step beside their size: large
 batches, slopes that go one way for long.
 
 **Don't when** gradients are almost the same for thousands of steps, as without mini-batches: nothing bounds the

@@ -48,7 +48,7 @@ constructor:
 ```python
 class Momentum(GenericAdaptiveOptimizer):
     def __init__(self, params, lr=0.1, beta=0.9):
-        super().__init__(params, {"beta": beta}, lr)
+        super().__init__(params, defaults={"beta": beta}, lr=lr)
 
     def init_state(self, state, group, param):
         state["mean"] = torch.zeros_like(param)
@@ -180,8 +180,8 @@ class Options(TypedDict, total=False):
       a CUDA graph needs it; it works on a CPU, too
     * `unscale_in_step` lets a loss scaler hand over its scale, and the gradient is divided inside the step (see
       [Adam for half-precision training](adam_fp16.md))
-    * `fast` compiles the step and takes it for many parameters at once, with the same results (see [How it is
-      made fast](guides/fast.md))
+    * `fast` compiles the step and takes it for many parameters at once; the results are the same [but for last
+      bits](guides/fast.md#equal-to-the-loop)
     * `check_weights` has a fast step look at every weight, whether it was changed behind autograd's back,
       through `.data` or NumPy; `False` spares it that look. The loop always looks
     * `split_master` keeps of the FP32 masters of BF16 parameters only what the parameters don't hold, 2 bytes a
@@ -562,8 +562,9 @@ class GenericAdaptiveOptimizer(Optimizer):
         groups, and the state is put in place here, at its own precision.
 
         * `state_dict` is a checkpoint of this class, of its counterpart without master weights, of
-          `torch.optim.Adam` or `AdamW`, or of labml_nn's optimizers. Settings in the checkpoint replace those
-          of the constructor; what it doesn't name stays.
+          `torch.optim.Adam`, `AdamW` or `RAdam`, or of labml_nn's optimizers (see [Checkpoints from
+          elsewhere](guides/resume.md#checkpoints-from-elsewhere)). Settings in the checkpoint replace those of
+          the constructor; what it doesn't name stays.
 
         Raises `ValueError`, naming group, parameter and key, when something is missing, left over or of another
         shape; then nothing has changed.

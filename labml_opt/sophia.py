@@ -143,7 +143,8 @@ class Sophia(GenericAdaptiveOptimizer):
     ) -> None:
         r"""
         * `params` is an iterable of parameters or groups: FP16, BF16, FP32, FP64 or complex, any shape
-        * `lr` is $\alpha \ge 0$, a number or a tensor with one value: no weight moves farther in a step
+        * `lr` is $\alpha \ge 0$, a number or a tensor with one value: decay apart, no weight moves farther in a
+          step
         * `betas` is $(\beta_1, \beta_2)$, each in $[0, 1)$; $\beta_2$ counts looks at the curvature, not steps
         * `eps` is $\epsilon \ge 0$; it only has to keep $0 / 0$ away
         * `rho` is $\rho > 0$: the larger it is, the fewer coordinates are clipped; the paper calls it $\gamma$

@@ -53,9 +53,9 @@ a thousandth of their way apart.
 half a step of BF16. A step looks whether autograd's version of the parameter has counted up since the last one,
 or its memory has moved: `load_state_dict`, `copy_`, `clamp_`, swapping in an average, `param.data = ...`. Then
 $R$ becomes 0 for the whole parameter, for nobody can tell which of its values are new. Swapping an average in
-and back out again costs $R$ as well. Before ten steps in a row it would be no master any more, and the optimizer
-warns. What is written between loading the optimizer's checkpoint and the next step counts as loading, so model
-and optimizer may be loaded in any order.
+and back out again costs $R$ as well. When that happens before each of ten steps in a row, there is no master left
+to speak of, and the optimizer warns. What is written between loading the optimizer's checkpoint and the next step
+counts as loading, so model and optimizer may be loaded in any order.
 
 Writes that autograd can't see, into `param.data` or through NumPy, leave $R$ where it was, and inside a CUDA
 graph nobody looks. `resync()` sets it to 0.

@@ -210,11 +210,23 @@ class Run:
         * `optimizer` is Sophia
         * `x` is a batch of images
         """
-        logits = self.model(x).float()
-        labels = torch.distributions.Categorical(logits=logits.detach()).sample()
-        self.scaler.scale(cross_entropy(logits, labels)).backward()
-        optimizer.update_hessian(len(labels), scaler=self.scaler)
-        optimizer.zero_grad()
+        counted: bool | Tensor = False
+        while not counted:
+            logits = self.model(x).float()
+
+            # A network that has diverged predicts nothing to draw labels from. Its loss ends the run, after the
+            # epoch.
+            if not logits.isfinite().all():
+                return
+            labels = torch.distributions.Categorical(logits=logits.detach()).sample()
+
+            # After an overflow the curvature is what it was: at the very beginning 0, and every weight would
+            # move by the full rate for ten steps. $S$ is smaller now, so look again. At a scale of 1 it isn't
+            # the scale that overflows.
+            last = self.scaler.get_scale() <= self.scaler.min_scale
+            self.scaler.scale(cross_entropy(logits, labels)).backward()
+            counted = optimizer.update_hessian(len(labels), scaler=self.scaler) or last
+            optimizer.zero_grad()
 
     @torch.no_grad()
     def accuracy(self) -> float:

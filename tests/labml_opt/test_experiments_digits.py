@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from labml_opt import GradScalerFP16
 from labml_opt.experiments import digits
 
 ROOT = Path(__file__).parents[2]
@@ -137,6 +138,29 @@ def test_a_run_stopped_by_ctrl_c_ends_like_one_that_was_not_to_the_bit(optimizer
     torch.manual_seed(1)  # another process has other random numbers
     assert digits.main([*command, "--out", "stopped", "--resume"]) == 0
     assert equal(saved("unbroken"), saved("stopped"))
+
+
+def sophia(precision):
+    """A run that is about to take its first step."""
+    return digits.Run(digits.parse(["--optimizer", "Sophia", "--precision", precision]), torch.device("cpu"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_sophia_looks_again_after_an_overflow_so_that_no_step_is_taken_without_a_curvature():
+    run = sophia("fp16")
+    run.scaler = GradScalerFP16("cpu", init_scale=2.0**26)
+    run.train_step()
+    assert run.scaler.get_scale() < 2.0**26
+    assert all(run.optimizer.state[param]["hessian"].any() for param in run.model.parameters())
+
+
+@pytest.mark.parametrize(("precision", "looks"), [("fp32", 1), ("bf16", 1), ("fp16", 17)])
+def test_sophia_does_not_look_again_when_it_is_not_the_scale_that_overflows(precision, looks):
+    run, seen = sophia(precision), []
+    run.model[0].weight.register_hook(lambda grad: seen.append(1) or grad * float("inf"))
+    run.look_at_curvature(run.optimizer, run.x[:64])
+    assert len(seen) == looks
+    assert not run.optimizer.state
 
 
 def test_ctrl_c_at_the_end_of_an_epoch_leaves_the_checkpoint_of_that_epoch(monkeypatch):
@@ -281,6 +305,12 @@ def test_a_loss_that_is_no_number_any_more_ends_the_run_and_not_the_checkpoint(m
     after_step(monkeypatch, 5, break_it)
     assert sentence([*SHORT, "--out", "out"]) == "the loss is nan after 6 steps: give a lower --lr than 0.002"
     assert saved("out")["step"] == 3
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_network_that_has_diverged_under_sophia_is_a_sentence_too(precision):
+    command = ["--optimizer", "Sophia", "--precision", precision, "--lr", "1e30", "--epochs", "1", "--batch-size", "96"]
+    assert sentence([*command, "--out", "out"]) == "the loss is nan after 15 steps: give a lower --lr than 1e+30"
 
 
 @pytest.mark.parametrize(

@@ -260,8 +260,11 @@ def test_the_iteration_after_an_overflow_succeeds_with_the_first_rate_of_the_war
 def test_a_skipped_step_returns_none_and_a_taken_one_too():
     param = half(1.0)
     optimizer, scaler = AdamFP16([param]), GradScalerFP16("cpu", init_scale=4.0)
-    give(param, INF, scaler=scaler)
-    assert scaler.step(optimizer) is None
+    for slope, taken in ((INF, 0), (1.0, 1)):
+        give(param, slope, scaler=scaler)
+        assert scaler.step(optimizer) is None
+        assert optimizer.param_groups[0]["t"] == taken
+        scaler.update()
 
 
 def test_trainers_see_a_skipped_step_because_step_is_not_called():

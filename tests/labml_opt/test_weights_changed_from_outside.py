@@ -72,7 +72,6 @@ def by_copy(model):
 
 
 def by_an_initializer(model):
-    nn.init.orthogonal_(model.weight.data.float())
     nn.init.constant_(model.weight, 0.25)
 
 
