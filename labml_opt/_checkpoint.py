@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 # Settings of `torch.optim` that say how a step is carried out, not what it computes.
 HOW_TORCH_RUNS = ("foreach", "fused", "differentiable")
+# What only a checkpoint of `torch.optim` has.
+TORCHS = {"decoupled_weight_decay", *HOW_TORCH_RUNS}
 # The same of this package: what a checkpoint was made with says nothing about the machine that loads it.
 HOW_WE_RUN = ("fast", "check_weights", "split_master")
 # Settings that make a class train by a rule that another one doesn't have.
-RULES = {"warmup", "total_steps", "d_model", "degenerated_to_sgd", "rectify", "rho"}
+RULES = {"warmup", "total_steps", "d_model", "degenerated_to_sgd", "rectify", "rho", "momentum_decay"}
 # What labml_nn calls the master weights.
 OTHER_NAMES = {"fp32_copy": "master"}
 
@@ -76,15 +78,27 @@ def _sizes(groups: list[Group]) -> str:
 def _settings(optimizer: GenericAdaptiveOptimizer, group: Group, saved: Group, last_step: int, where: str) -> Group:
     settings = {key: value for key, value in saved.items() if key not in ("params", *HOW_TORCH_RUNS, *HOW_WE_RUN)}
     missing = {"lr", "betas", "eps"} - settings.keys()
-    if saved.keys() & {"decoupled_weight_decay", *HOW_TORCH_RUNS}:
-        # torch's RAdam is the one that knows neither a maximum nor a fused step.
-        if "degenerated_to_sgd" in group and not saved.keys() & {"amsgrad", "fused"}:
+    # torch's SparseAdam has none of its names. But it goes up or down, and has no count of its own.
+    if saved.keys() & TORCHS or ("maximize" in saved and "t" not in saved):
+        strange = {"rectify", "rho"} & group.keys()
+        if strange:
+            raise ValueError(
+                f"{where}: the checkpoint is of torch.optim, which trains without {_names(strange)}: load it into the "
+                "class that has torch's rule"
+            )
+        # torch's RAdam is the one that decays either way and knows neither a maximum nor a fused step.
+        if (
+            "degenerated_to_sgd" in group
+            and "decoupled_weight_decay" in saved
+            and not saved.keys() & {"amsgrad", "fused"}
+        ):
             settings.update(amsgrad=False, degenerated_to_sgd=True, optimized_update=True)
         missing |= {"amsgrad"} - settings.keys()
         _from_torch(optimizer, group, settings, where)
     if missing:
         raise ValueError(f"{where}: the checkpoint has no {_names(missing)}; another optimizer saved it")
-    unknown = RULES & settings.keys() - group.keys()
+    rules = RULES | ({"amsgrad"} if settings.get("amsgrad") else set())
+    unknown = rules & settings.keys() - group.keys()
     if unknown:
         raise ValueError(
             f"{where}: the checkpoint was trained with {_names(unknown)}, which {type(optimizer).__name__} doesn't "

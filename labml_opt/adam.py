@@ -122,7 +122,7 @@ class Adam(GenericAdaptiveOptimizer):
             **WeightDecay.of(weight_decay).defaults(),
             "optimized_update": optimized_update,
         }
-        super().__init__(params, settings, lr, betas, eps, **options)
+        super().__init__(params, defaults=settings, lr=lr, betas=betas, eps=eps, **options)
 
     def init_state(self, state: State, group: Group, param: Tensor) -> None:
         r"""

@@ -100,7 +100,7 @@ class WeightDecay:
     * `absolute` takes $\lambda$ itself as the share that a decoupled step removes, rather than
       $\alpha_t \lambda$; a schedule then doesn't lower the decay
 
-    Raises `ValueError` when $\lambda$ is negative or NaN, `TypeError` when it is not a number at all.
+    Raises `ValueError` when $\lambda$ is negative, infinite or NaN, `TypeError` when it is not a number at all.
     Optimizers take a plain number, too: `weight_decay=0.1` is `WeightDecay(0.1)`. Paper: [arXiv
     1711.05101](https://arxiv.org/abs/1711.05101).
     """
@@ -110,7 +110,7 @@ class WeightDecay:
     absolute: bool = False
 
     def __post_init__(self) -> None:
-        check_number("weight_decay", self.weight_decay, "at least 0", lambda x: x >= 0)
+        check_number("weight_decay", self.weight_decay, "at least 0 and finite", lambda x: 0 <= x < math.inf)
 
     @classmethod
     def of(cls, weight_decay: WeightDecay | float) -> WeightDecay:
@@ -248,7 +248,7 @@ class GenericAdaptiveOptimizer(Optimizer):
             "check_weights": check_weights,
             "split_master": split_master,
         }
-        super().__init__(params, settings)
+        super().__init__(params, defaults=settings)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """
@@ -296,9 +296,9 @@ class GenericAdaptiveOptimizer(Optimizer):
             raise TypeError(f"betas must be two numbers (beta1, beta2), not {group['betas']!r}")
         for i, beta in enumerate(group["betas"]):
             check_number(f"betas[{i}]", beta, "in [0, 1)", lambda x: 0 <= x < 1)
-        check_number("eps", group["eps"], "at least 0", lambda x: x >= 0)
+        check_number("eps", group["eps"], "at least 0 and finite", lambda x: 0 <= x < math.inf)
         if "weight_decay" in group:
-            check_number("weight_decay", group["weight_decay"], "at least 0", lambda x: x >= 0)
+            check_number("weight_decay", group["weight_decay"], "at least 0 and finite", lambda x: 0 <= x < math.inf)
         check_number("t", group["t"], "at least 0 and finite", lambda x: 0 <= x < math.inf)
         if group["split_master"] and not hasattr(self, "master_params"):
             raise ValueError(

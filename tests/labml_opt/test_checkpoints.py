@@ -640,7 +640,7 @@ def test_masters_are_not_dropped_silently_by_an_optimizer_without_them():
 
 def test_the_maximum_of_amsgrad_is_not_dropped_silently():
     saved = snapshot(trained(AMSGrad, dtype=torch.float32))
-    with pytest.raises(ValueError, match="max_exp_avg_sq"):
+    with pytest.raises(ValueError, match="'amsgrad', which Adam doesn't have"):
         Adam([random_parameter(3, dtype=torch.float32)]).load_state_dict(saved)
 
 
@@ -838,6 +838,27 @@ def test_an_old_checkpoint_of_torch_without_decay_goes_on_with_torchs_arithmetic
 def test_an_optimizer_of_torch_with_the_same_state_but_another_rule_is_refused():
     with pytest.raises(ValueError, match="amsgrad"):
         ours().load_state_dict(of_torch(torch.optim.RAdam))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours_", "settings"),
+    [
+        (torch.optim.NAdam, RAdam, {}),
+        (torch.optim.NAdam, Adam, {}),
+        (torch.optim.Adamax, RAdam, {}),
+        (torch.optim.Adamax, AdaBelief, {}),
+        (torch.optim.RAdam, AdaBelief, {}),
+        (torch.optim.RAdam, Adam, {}),
+        (torch.optim.AdamW, AdaBelief, {}),
+        (torch.optim.Adam, Sophia, {}),
+        (torch.optim.Adam, Adam, {"amsgrad": True}),
+        (torch.optim.SparseAdam, Adam, {}),
+    ],
+)
+def test_an_optimizer_of_torch_with_another_rule_is_refused_before_its_first_step_too(theirs, ours_, settings):
+    fresh = theirs([random_parameter(3, dtype=torch.float32)], **settings)
+    with pytest.raises(ValueError, match=r"group 0: the checkpoint (has no|was trained with|is of torch\.optim)"):
+        ours(ours_).load_state_dict(fresh.state_dict())
 
 
 def test_a_schedule_is_not_lost_by_loading_into_a_class_that_has_none():
