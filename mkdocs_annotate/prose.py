@@ -67,6 +67,7 @@ class Context:
     language: str
     links: Links
     label: Callable[[str], str]
+    """Turns a label of the interface into HTML."""
     figures_dir: Path | None = None
     symbols: Sequence[Symbol] = ()
     figures: dict[str, int] = field(default_factory=dict)
@@ -469,5 +470,5 @@ class _Text:
         again = self.context.figures[target] = self.context.figures.get(target, 0) + 1
         if again > 1:
             drawing = re.sub(r'(\bid="|="#|url\(#|labelledby=")([^")]+)', rf"\1\2-{again}", drawing)
-        address, label = self.address(target), html.escape(self.context.label("Open large"))
+        address, label = self.address(target), self.context.label("Open large")
         return f'<a class="zoom" href="{html.escape(address)}" title="{label}">{drawing}</a>' if address else drawing
