@@ -17,7 +17,7 @@ from .equations import Katex
 from .head import Head, Part, read_head
 from .heads import shorten
 from .prose import HEADING, Context, Links, Where, anchors, picture, plain, render, render_line, set_tex
-from .rows import Row, SourceError, read_rows, read_source
+from .rows import LINE_ID, Row, SourceError, read_rows, read_source
 from .symbols import Symbol, SymbolsError, read_symbols, slots_of
 
 
@@ -275,7 +275,7 @@ def _page_rows(rows: list[Row], head: Head, head_where: Where, lines: list[str],
 
     def free(anchor: str) -> str:
         number, new = 1, anchor
-        while new in taken:
+        while new in taken or LINE_ID.fullmatch(new):
             number += 1
             new = f"{anchor}-{number}"
         taken.add(new)
@@ -285,7 +285,7 @@ def _page_rows(rows: list[Row], head: Head, head_where: Where, lines: list[str],
         if row.kind == "module":
             for part in head.body:
                 ids = list(anchors(part.text))
-                section = ids.pop(0) if part.text.startswith("## ") else "module"
+                section = ids.pop(0) if HEADING.match(part.text) else "module"
                 anchor = free(section)
                 headings = tuple(map(free, ids))
                 made.append(_Row(anchor, "module", "", "", part.text, _within(head_where, part), (), (), headings))

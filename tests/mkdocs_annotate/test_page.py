@@ -246,6 +246,22 @@ def test_the_rows_of_a_page(page: Make) -> None:
     ]
 
 
+def test_a_docstring_may_begin_with_a_smaller_heading_and_each_heading_has_its_own_anchor(page: Make) -> None:
+    source = '"""\n### One\n\ntext\n\n### Two\n\ntext\n"""\n\nx = 1\n'
+    made = page(source)
+    check(made, source)
+    assert [(row.id, row.heading) for row in made.rows] == [("one", "One"), ("module-2", "")]
+    assert '<h3 id="two">Two</h3>' in made.rows[0].prose
+    assert made.anchors == {"one", "two", "module-2"}
+
+
+def test_a_heading_does_not_take_the_anchor_of_a_line_of_code(page: Make) -> None:
+    source = '"""\n## Lines {#L9}\n\ntext\n"""\n\n# ### And more {#L9}\n# text\nx = 1\n'
+    made = page(source)
+    check(made, source)
+    assert made.anchors == {"L9-2", "L9-3", "module-2"}
+
+
 def test_symbols_are_marked_on_both_sides(page: Make) -> None:
     made = page(SOURCE)
     method = made.rows[3]
