@@ -352,12 +352,12 @@ class Links:
         self.files = files
 
     def __call__(self, target: str) -> str | None:
-        """Return the address, or None if there is no such file; MkDocs will look at the anchor."""
+        """Return the address, or None if the site has no such file; MkDocs will look at the anchor."""
         path, anchor = urldefrag(target)
         here = posixpath.dirname(self.page.file.src_uri)
         for uri in (posixpath.normpath(posixpath.join(here, path)), path):
             file = self.files.get_file_from_path(uri)
-            if file:
+            if file and not file.inclusion.is_excluded():
                 if anchor:
                     known = self.page.links_to_anchors = self.page.links_to_anchors or {}
                     known.setdefault(file, {})[anchor] = target

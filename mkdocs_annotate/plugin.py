@@ -35,6 +35,8 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
 
     def on_startup(self, *, command: str, dirty: bool) -> None:
         """Note whether the site is served: then its address is nobody's business."""
+        if dirty:
+            raise PluginError("annotate makes the pages of all languages together: leave `--dirty` out.")
         self.serving = command == "serve"
 
     @event_priority(50)  # before the search settles its options
