@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -72,8 +73,9 @@ class Project:
         settings = settings if isinstance(settings, dict) else {}
         plugins = settings.get("plugins") or []
         named = [plugin for plugin in (plugins if isinstance(plugins, list) else [plugins]) if isinstance(plugin, dict)]
-        given = next((plugin["annotate"] for plugin in named if isinstance(plugin.get("annotate"), dict)), {})
-        options = {name: value for name, value in given.items() if value is not None}  # left empty, it has its default
+        given = (plugin["annotate"] for plugin in named if isinstance(plugin.get("annotate"), dict))
+        found: dict[str, Any] = next(given, {})
+        options = {name: value for name, value in found.items() if value is not None}  # left empty, it has its default
         if "package" not in options:
             raise ProjectError(f"{config.as_posix()}: the plugin annotate with its option `package` is not there.")
         root = config.parent
