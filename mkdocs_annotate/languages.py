@@ -66,6 +66,8 @@ class Build:
     """What the languages of one build share."""
 
     root: Path
+    docs: str
+    """The folder of the hand-written pages, seen from `root`."""
     languages: tuple[Language, ...]
     locale: Path
     katex: Katex
@@ -76,7 +78,7 @@ class Build:
     _said: set[str] = field(default_factory=set)
 
     @classmethod
-    def begin(cls, options: Options, root: Path, site_url: str | None) -> Build:
+    def begin(cls, options: Options, root: Path, docs: str, site_url: str | None) -> Build:
         """Begin a build of all languages; `site_url` is None where the address is nobody's business."""
         if site_url == "":
             log.info("SITE_URL is not set: no canonical and hreflang links and no sitemap in this site.")
@@ -85,7 +87,8 @@ class Build:
         if (root / options.locale).is_file():
             raise ConfigurationError(f"{options.locale} is a file: `locale` names the folder of the catalogues.")
         katex = Katex(root / options.npm / "katex", root / ".cache" / "katex.json")
-        return cls(root, languages(options.languages), root / options.locale, katex, address_of(site_url))
+        seen = Path(os.path.relpath(docs, root)).as_posix()
+        return cls(root, seen, languages(options.languages), root / options.locale, katex, address_of(site_url))
 
     def site(self, language: Language, config: MkDocsConfig, options: Options) -> Site:
         """Return the site as it is in one language."""

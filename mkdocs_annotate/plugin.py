@@ -44,7 +44,8 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
         """Settle what holds for the whole build."""
         self.root = Path(os.path.relpath(os.path.dirname(config.config_file_path or "mkdocs.yml") or "."))
         if not self.code:
-            self.build = languages.Build.begin(self.config, self.root, None if self.serving else config.site_url or "")
+            address = None if self.serving else config.site_url or ""
+            self.build = languages.Build.begin(self.config, self.root, config.docs_dir, address)
         self.language = next(each for each in self.build.languages if self.code in ("", each.code))
         self.site = self.build.site(self.language, config, self.config)
         languages.dress(config, self.site)
