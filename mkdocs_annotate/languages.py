@@ -81,7 +81,7 @@ class Build:
     def begin(cls, options: Options, root: Path, docs: str, site_url: str | None) -> Build:
         """Begin a build of all languages; `site_url` is None where the address is nobody's business."""
         if site_url == "":
-            log.info("SITE_URL is not set: no canonical and hreflang links and no sitemap in this site.")
+            log.info("`site_url` is not set: no canonical and hreflang links and no sitemap in this site.")
         if not options.languages:
             raise ConfigurationError("annotate needs a language: write `languages: {en: English}`, or leave it out.")
         if (root / options.locale).is_file():

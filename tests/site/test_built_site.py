@@ -261,7 +261,7 @@ def test_without_an_address_nothing_pretends_to_know_it(plain_site):
         assert "og:url" not in metas(document)
         assert not re.search(r"localhost|127\.0\.0\.1", document.html.partition("</head>")[0])
     assert not list(plain_site.folder.rglob("sitemap*"))
-    assert plain_site.log.count("SITE_URL is not set") == 1
+    assert plain_site.log.count("`site_url` is not set") == 1
 
 
 def test_each_language_has_a_sitemap_with_alternates(site):
