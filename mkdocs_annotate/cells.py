@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import html
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from . import code, notebooks, origin
 from .catalogue import Catalogue
 from .equations import Katex
+from .errors import seen
 from .heads import shorten
 from .notebooks import Cell, Notebook, Stamp
 from .page import OutlineItem
@@ -116,7 +116,7 @@ class _Page:
         self.links = {}
         for name, home in origin.homes(written, package).items():
             module, _, anchor = home.partition("#")
-            file = Path(os.path.relpath(origin.file_of(module, package), path.parent)).as_posix()
+            file = seen(origin.file_of(module, package), path.parent)
             if address := context.links(f"{file}#{anchor}"):
                 self.links[name] = address
 

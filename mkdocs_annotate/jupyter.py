@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import json
-import os
 import posixpath
 import re
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from . import cells, notebooks
+from .errors import seen
 from .heads import Language
 from .languages import Build, Links, Options, Shared
 from .site import Site
@@ -67,7 +67,7 @@ def add_files(
     try:
         for file in files:
             if file.src_uri.endswith(".ipynb") and file.abs_src_path and not file.inclusion.is_excluded():
-                path = Path(os.path.relpath(file.abs_src_path))
+                path = Path(seen(file.abs_src_path))
                 notebooks.refuse_failures(path, notebooks.read(path))
         _add_files(files, pages, config, build, language, options)
     except notebooks.NotebookError as error:
@@ -146,7 +146,7 @@ def published(path: Path, files: Files, build: Build, language: Language, option
 def _page(target: str, path: Path, build: Build, options: Options) -> str:
     """Return the page of a file that a notebook links to as it lies in the repository."""
     file, mark, anchor = target.partition("#")
-    here = posixpath.dirname(Path(os.path.relpath(path, build.root)).as_posix())
+    here = posixpath.dirname(seen(path, build.root))
     way = posixpath.normpath(posixpath.join(here, file))
     for folder in (posixpath.normpath(options.package), build.docs):
         if way.startswith(f"{folder}/"):

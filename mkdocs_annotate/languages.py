@@ -34,6 +34,7 @@ from .beside import beside, stamped
 from .catalogue import Catalogue, CatalogueError
 from .cells import NotebookPage
 from .equations import Katex
+from .errors import seen
 from .heads import Language, address_of, languages, sitemap
 from .labels import Labels
 from .page import AnnotatedPage, annotate
@@ -87,8 +88,9 @@ class Build:
         if (root / options.locale).is_file():
             raise ConfigurationError(f"{options.locale} is a file: `locale` names the folder of the catalogues.")
         katex = Katex(root / options.npm / "katex", root / ".cache" / "katex.json")
-        seen = Path(os.path.relpath(docs, root)).as_posix()
-        return cls(root, seen, languages(options.languages), root / options.locale, katex, address_of(site_url))
+        return cls(
+            root, seen(docs, root), languages(options.languages), root / options.locale, katex, address_of(site_url)
+        )
 
     def site(self, language: Language, config: MkDocsConfig, options: Options) -> Site:
         """Return the site as it is in one language."""
@@ -296,7 +298,7 @@ _SAME_PAGE = "{} and {} would be the same page: rename one of them."
 
 def _source(file: File) -> str:
     """Return the path of a file as its author knows it."""
-    return Path(os.path.relpath(file.abs_src_path)).as_posix() if file.abs_src_path else file.src_uri
+    return seen(file.abs_src_path) if file.abs_src_path else file.src_uri
 
 
 def take_twins(files: Files, language: Language, known: Sequence[Language]) -> set[str]:

@@ -20,7 +20,7 @@ from mkdocs.utils.templates import TemplateContext
 from . import handwritten, heads, jupyter, languages, search
 from .cells import NotebookPage
 from .equations import EquationError, KatexError
-from .errors import FileError
+from .errors import FileError, seen
 from .page import AnnotatedPage
 from .rows import SourceError
 from .site import squeeze
@@ -42,7 +42,7 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
     @event_priority(50)  # before the search settles its options
     def on_config(self, config: MkDocsConfig) -> None:
         """Settle what holds for the whole build."""
-        self.root = Path(os.path.relpath(os.path.dirname(config.config_file_path or "mkdocs.yml") or "."))
+        self.root = Path(seen(os.path.dirname(config.config_file_path or "mkdocs.yml") or "."))
         if not self.code:
             address = None if self.serving else config.site_url or ""
             self.build = languages.Build.begin(self.config, self.root, config.docs_dir, address)

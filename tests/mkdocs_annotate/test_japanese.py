@@ -310,7 +310,7 @@ def test_textlint_is_not_asked_again_until_a_text_or_a_rule_changes(
         return [[Finding(0, f"about {text}")] for text, _ in texts]
 
     monkeypatch.setattr(japanese, "_run_textlint", run)
-    monkeypatch.setattr(japanese.shutil, "which", lambda *_, **__: "node")
+    monkeypatch.setattr(japanese, "find_node", lambda: "node")
     config, npm, cache = tmp_path / ".textlintrc.json", tmp_path / "node_modules", tmp_path / ".cache" / "textlint.json"
     (npm / "textlint").mkdir(parents=True)
     config.write_text("{}", encoding="utf-8")
