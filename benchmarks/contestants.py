@@ -1,7 +1,7 @@
 """What is timed: our optimizers, torch's and those of other packages, on the same weights and gradients.
 
 Each has a key, `ours-fast/float16` for one, which says who it is and in which dtype the parameters are. Those that need
-a package which isn't here, or an option that our optimizers don't have (yet), say so in a sentence and are left out.
+a package which isn't here say so in a sentence and are left out.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import redirect_stderr
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from dataclasses import dataclass
+from functools import lru_cache
 from io import StringIO
 from typing import Any
 
@@ -27,10 +27,7 @@ from benchmarks.ancestor import AncestorAdamFP16
 FP32, FP16, BF16 = "float32", "float16", "bfloat16"
 DTYPES = {FP32: torch.float32, FP16: torch.float16, BF16: torch.bfloat16}
 
-# What `fast`, `check_weights` and the exact split are called in our constructors.
 FAST: dict[str, Any] = {"fast": True}
-UNCHECKED: dict[str, Any] = {"check_weights": False}
-SPLIT: dict[str, Any] = {"split_master": True}
 
 STREAM = "stream/float32"
 REFERENCE = "torch-fused/float32"
@@ -55,8 +52,6 @@ class Contestant:
     package: str = "torch"
     masters: bool = False
     """Whether it keeps FP32 weights, or all of their bits, for parameters of 16 bits."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Arguments that our constructors must know, or the contestant isn't there yet."""
 
 
 def _torch(**how: Any) -> Callable[[Params], Any]:
@@ -108,24 +103,22 @@ CONTESTANTS = {
         Contestant("schedulefree", "schedulefree.AdamWScheduleFree", _schedulefree, ALL, "schedulefree"),
         Contestant("ancestor", "labml_nn AdamFP16", AncestorAdamFP16, (FP16,), masters=True),
         Contestant("ours", "Adam", _ours("Adam"), (FP32,)),
-        Contestant("ours-fast", "Adam(fast=True)", _ours("Adam", **FAST), (FP32,), options=FAST),
+        Contestant("ours-fast", "Adam(fast=True)", _ours("Adam", **FAST), (FP32,)),
         Contestant("ours", "AdamFP16", _ours("AdamFP16"), HALVES, masters=True),
-        Contestant("ours-fast", "AdamFP16(fast=True)", _ours("AdamFP16", **FAST), HALVES, masters=True, options=FAST),
+        Contestant("ours-fast", "AdamFP16(fast=True)", _ours("AdamFP16", **FAST), HALVES, masters=True),
         Contestant(
             "ours-unchecked",
             "AdamFP16(fast=True, check_weights=False)",
-            _ours("AdamFP16", **FAST, **UNCHECKED),
+            _ours("AdamFP16", **FAST, check_weights=False),
             HALVES,
             masters=True,
-            options={**FAST, **UNCHECKED},
         ),
         Contestant(
             "ours-split",
-            f"AdamFP16(fast=True, {', '.join(f'{key}={value}' for key, value in SPLIT.items())})",
-            _ours("AdamFP16", **FAST, **SPLIT),
+            "AdamFP16(fast=True, split_master=True)",
+            _ours("AdamFP16", **FAST, split_master=True),
             (BF16,),
             masters=True,
-            options={**FAST, **SPLIT},
         ),
     )
     for dtype in contestant.dtypes
@@ -139,23 +132,7 @@ def why_missing(key: str) -> str:
     contestant = CONTESTANTS[key]
     if importlib.util.find_spec(contestant.package) is None:
         return f"{contestant.name}: the package {contestant.package} is not installed"
-    unknown = [name for name in contestant.options if not knows(name)]
-    if unknown:
-        return f"{contestant.name}: not there yet, our optimizers don't know {' and '.join(unknown)}"
     return ""
-
-
-@cache
-def knows(option: str) -> bool:
-    """Tell whether our optimizers take an option, alone or with `fast`."""
-    for beside in ({}, FAST):
-        value = {**FAST, **UNCHECKED, **SPLIT}[option]
-        try:
-            labml_opt.AdamFP16([torch.zeros(1, dtype=torch.bfloat16)], **{**beside, option: value})
-            return True
-        except TypeError:
-            continue
-    return False
 
 
 def quiet(package: str) -> None:

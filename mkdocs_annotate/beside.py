@@ -73,7 +73,7 @@ def beside(html: str) -> str:
     return "".join(_pair(pair) for pair in pairs)
 
 
-_METADATA = re.compile(r"<metadata>(.*?)</metadata>\s*", re.DOTALL)
+_METADATA = re.compile(r"<metadata>([^<]+)</metadata>\s*")  # a sentence; other programs write RDF, which nobody reads
 
 
 def stamped(html: str) -> str:

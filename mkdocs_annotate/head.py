@@ -92,7 +92,7 @@ def read_head(docstring: str) -> Head:
             in_head = False
         if (symbols := _symbols(text)) and not head.symbols:
             head.symbols = Part(symbols.text, start + symbols.start)
-        elif not (in_head and _take(head, text, start)):
+        elif not (in_head and _take(head, text, start, leads=not rest)):
             rest.append((start, end))
     for start, end in rest:
         if not head.body or docstring.startswith("## ", start):
@@ -105,8 +105,11 @@ def read_head(docstring: str) -> Head:
     return head
 
 
-def _take(head: Head, text: str, start: int) -> bool:
-    """Find out whether a block is a piece of the head that is still missing; keep it if so."""
+def _take(head: Head, text: str, start: int, *, leads: bool) -> bool:
+    """Find out whether a block is a piece of the head that is still missing; keep it if so.
+
+    A lede has to lead: nothing of the body may stand before it.
+    """
     if not head.paper and _PAPER.match(text):
         head.paper = Part(text, start)
     elif not head.use and (match := USE.match(text)):
@@ -118,7 +121,7 @@ def _take(head: Head, text: str, start: int) -> bool:
         head.figure_target = Part(match[2], start + match.start(2))
     elif not head.rule and _is_display(text):
         head.rule = Part(text, start)
-    elif not head.lede and not head.body and not _NO_PARAGRAPH.match(text) and not _is_display(text):
+    elif not head.lede and leads and not _NO_PARAGRAPH.match(text) and not _is_display(text):
         head.lede = Part(text, start)
     else:
         return False

@@ -68,8 +68,8 @@ def shorten(text: str, length: int = 160) -> str:
     sentence = re.match(rf".{{60,{length - 1}}}(?:[。．]|[.!?](?=\s))", text)
     if sentence:
         return sentence[0]
-    cut = text[: length - 1]
-    return (cut.rpartition(" ")[0] if cut.isascii() else cut) + "…"
+    words = text[:length].rpartition(" ")[0]
+    return (words if len(words) > length - 40 else text[: length - 1]) + "…"  # Japanese has no spaces to cut at
 
 
 def head(

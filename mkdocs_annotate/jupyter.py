@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import json
-import os
 import posixpath
 import re
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from . import cells, notebooks
+from .errors import seen
 from .heads import Language
 from .languages import Build, Links, Options, Shared
 from .site import Site
@@ -67,7 +67,7 @@ def add_files(
     try:
         for file in files:
             if file.src_uri.endswith(".ipynb") and file.abs_src_path and not file.inclusion.is_excluded():
-                path = Path(os.path.relpath(file.abs_src_path))
+                path = Path(seen(file.abs_src_path))
                 notebooks.refuse_failures(path, notebooks.read(path))
         _add_files(files, pages, config, build, language, options)
     except notebooks.NotebookError as error:
@@ -131,7 +131,7 @@ def published(path: Path, files: Files, build: Build, language: Language, option
         notebook = notebooks.from_source(notebook, options.source)
 
     def absolute(link: re.Match[str]) -> str:
-        target, mark, anchor = _page(link[1], path, build.root, options).partition("#")
+        target, mark, anchor = _page(link[1], path, build, options).partition("#")
         file = files.get_file_from_path(target)
         if file is None or target.endswith(".ipynb"):  # other notebooks lie beside this one
             return link[0]
@@ -143,12 +143,12 @@ def published(path: Path, files: Files, build: Build, language: Language, option
     return notebooks.text_of(notebook)
 
 
-def _page(target: str, path: Path, root: Path, options: Options) -> str:
+def _page(target: str, path: Path, build: Build, options: Options) -> str:
     """Return the page of a file that a notebook links to as it lies in the repository."""
     file, mark, anchor = target.partition("#")
-    here = posixpath.dirname(Path(os.path.relpath(path, root)).as_posix())
+    here = posixpath.dirname(seen(path, build.root))
     way = posixpath.normpath(posixpath.join(here, file))
-    for folder in (options.package, "docs"):
+    for folder in (posixpath.normpath(options.package), build.docs):
         if way.startswith(f"{folder}/"):
             return re.sub(r"\.py$", ".md", way.removeprefix(f"{folder}/")) + mark + anchor
     return way + mark + anchor
@@ -167,7 +167,7 @@ def executed(
         catalogue=build.catalogue(path.stem, site.language),
         katex=build.katex,
         label=site.label,
-        links=lambda target: links(_page(target, path, build.root, options)),
+        links=lambda target: links(_page(target, path, build, options)),
     )
 
 

@@ -7,6 +7,7 @@ the context ``label``, and the titles that ``nav`` in ``mkdocs.yml`` gives in th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape, unescape
 
 from .catalogue import Catalogue, Message
 
@@ -47,7 +48,7 @@ LABELS = (
 
 
 class Labels:
-    """Labels and navigation titles in one language; remembers which ones its catalogue lacks."""
+    """Labels and navigation titles in one language, as HTML; remembers which ones its catalogue lacks."""
 
     def __init__(self, catalogue: Catalogue | None) -> None:
         self.catalogue = catalogue
@@ -57,11 +58,12 @@ class Labels:
         """Return a label of the interface."""
         if text not in LABELS:
             raise KeyError(f'"{text}" is not among the labels of labels.py; add it there.')
-        return self._look_up("label", text)
+        return escape(self._look_up("label", text))
 
     def nav(self, title: str) -> str:
-        """Return a title that `nav` in mkdocs.yml gives."""
-        return self._look_up("nav", title)
+        """Return a title that `nav` in mkdocs.yml gives, which is HTML to MkDocs; its translation is a text."""
+        translation = self._look_up("nav", title)
+        return title if translation == title else escape(unescape(translation))
 
     def _look_up(self, context: str, text: str) -> str:
         if self.catalogue is None:

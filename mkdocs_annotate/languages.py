@@ -34,6 +34,7 @@ from .beside import beside, stamped
 from .catalogue import Catalogue, CatalogueError
 from .cells import NotebookPage
 from .equations import Katex
+from .errors import seen
 from .heads import Language, address_of, languages, sitemap
 from .labels import Labels
 from .page import AnnotatedPage, annotate
@@ -66,6 +67,8 @@ class Build:
     """What the languages of one build share."""
 
     root: Path
+    docs: str
+    """The folder of the hand-written pages, seen from `root`."""
     languages: tuple[Language, ...]
     locale: Path
     katex: Katex
@@ -76,16 +79,18 @@ class Build:
     _said: set[str] = field(default_factory=set)
 
     @classmethod
-    def begin(cls, options: Options, root: Path, site_url: str | None) -> Build:
+    def begin(cls, options: Options, root: Path, docs: str, site_url: str | None) -> Build:
         """Begin a build of all languages; `site_url` is None where the address is nobody's business."""
         if site_url == "":
-            log.info("SITE_URL is not set: no canonical and hreflang links and no sitemap in this site.")
+            log.info("`site_url` is not set: no canonical and hreflang links and no sitemap in this site.")
         if not options.languages:
             raise ConfigurationError("annotate needs a language: write `languages: {en: English}`, or leave it out.")
         if (root / options.locale).is_file():
             raise ConfigurationError(f"{options.locale} is a file: `locale` names the folder of the catalogues.")
         katex = Katex(root / options.npm / "katex", root / ".cache" / "katex.json")
-        return cls(root, languages(options.languages), root / options.locale, katex, address_of(site_url))
+        return cls(
+            root, seen(docs, root), languages(options.languages), root / options.locale, katex, address_of(site_url)
+        )
 
     def site(self, language: Language, config: MkDocsConfig, options: Options) -> Site:
         """Return the site as it is in one language."""
@@ -293,7 +298,7 @@ _SAME_PAGE = "{} and {} would be the same page: rename one of them."
 
 def _source(file: File) -> str:
     """Return the path of a file as its author knows it."""
-    return Path(os.path.relpath(file.abs_src_path)).as_posix() if file.abs_src_path else file.src_uri
+    return seen(file.abs_src_path) if file.abs_src_path else file.src_uri
 
 
 def take_twins(files: Files, language: Language, known: Sequence[Language]) -> set[str]:
@@ -352,12 +357,12 @@ class Links:
         self.files = files
 
     def __call__(self, target: str) -> str | None:
-        """Return the address, or None if there is no such file; MkDocs will look at the anchor."""
+        """Return the address, or None if the site has no such file; MkDocs will look at the anchor."""
         path, anchor = urldefrag(target)
         here = posixpath.dirname(self.page.file.src_uri)
         for uri in (posixpath.normpath(posixpath.join(here, path)), path):
             file = self.files.get_file_from_path(uri)
-            if file:
+            if file and not file.inclusion.is_excluded():
                 if anchor:
                     known = self.page.links_to_anchors = self.page.links_to_anchors or {}
                     known.setdefault(file, {})[anchor] = target

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 
@@ -23,15 +24,18 @@ def sources(cells: Sequence[str], package: Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def homes(cells: Sequence[str], package: Path) -> dict[str, str]:
-    """Return the classes and functions that some cells import from the package, each with its module and its name."""
+def homes(codes: Sequence[str], package: Path, module: str = "") -> dict[str, str]:
+    """Return the classes and functions that some code imports from the package, each with its module and its name.
+
+    `module` is the name of the module that the code is, if it is one of the package and no cell.
+    """
     found: dict[str, str] = {}
-    for node in (node for cell in cells for node in ast.walk(_parse(cell))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == package.name:
+    for node in (node for code in codes for node in ast.walk(_parse(code))):
+        if isinstance(node, ast.ImportFrom) and (source := _from(node, module, package)).split(".")[0] == package.name:
             for alias in node.names:
-                module, name = _home(node.module, alias.name, package)
-                if name in _defined(module, package):
-                    found[alias.asname or alias.name] = f"{module}#{name}"
+                home, name = _home(source, alias.name, package)
+                if name in _defined(home, package):
+                    found[alias.asname or alias.name] = f"{home}#{name}"
     return found
 
 
@@ -43,6 +47,7 @@ def digest(text: str) -> str:
 _COMMAND = re.compile(r"^([ \t]*)([%!].*|[^#'\"\n]*\?)$", re.MULTILINE)
 
 
+@lru_cache(maxsize=64)  # every language asks for the same ones
 def _parse(code: str | bytes) -> ast.AST:
     """Parse some code; a command of IPython's (`%pip`, `!ls`, `help?`) counts as the call of something."""
     try:
@@ -61,9 +66,10 @@ def _parse(code: str | bytes) -> ast.AST:
 def _module(module: str, package: Path) -> ast.AST:
     """Parse a module without what it does as a program (``if __name__ == "__main__"``), which no cell reaches."""
     tree = _parse(file_of(module, package).read_bytes())
-    if isinstance(tree, ast.Module):
-        tree.body = [node for node in tree.body if not (isinstance(node, ast.If) and _written(node.test) == _PROGRAM)]
-    return tree
+    if not isinstance(tree, ast.Module):
+        return tree
+    body = [node for node in tree.body if not (isinstance(node, ast.If) and _written(node.test) == _PROGRAM)]
+    return ast.Module(body, type_ignores=[])
 
 
 def file_of(module: str, package: Path) -> Path:
@@ -110,16 +116,15 @@ def _home(module: str, name: str, package: Path) -> tuple[str, str]:
 
 
 def _body(module: str, package: Path) -> Sequence[ast.stmt]:
-    tree = _module(module, package)
+    """Return the statements of a module; one that is not there (a folder without `__init__.py`) has none."""
+    tree = _module(module, package) if file_of(module, package).is_file() else None
     return tree.body if isinstance(tree, ast.Module) else ()
 
 
 def _defined(module: str, package: Path) -> set[str]:
     """Return the classes and functions of a module: what has a place of its own on a page."""
-    if not file_of(module, package).is_file():
-        return set()
-    body = _body(module, package)
-    return {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
+    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return {node.name for node in _body(module, package) if isinstance(node, kinds)}
 
 
 def _written(node: object, *, show: bool = False) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import html
 import re
@@ -11,13 +10,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from . import origin
 from .catalogue import Catalogue, Message
 from .code import highlight
 from .equations import Katex
 from .head import Head, Part, read_head
 from .heads import shorten
 from .prose import HEADING, Context, Links, Where, anchors, picture, plain, render, render_line, set_tex
-from .rows import Row, SourceError, read_rows, read_source
+from .rows import LINE_ID, Row, SourceError, read_rows, read_source
 from .symbols import Symbol, SymbolsError, read_symbols, slots_of
 
 
@@ -88,9 +88,6 @@ class AnnotatedPage:
     symbols: tuple[SymbolHtml, ...]
     outline: tuple[OutlineItem, ...]
     rows: tuple[RowHtml, ...]
-    file: str
-    """Path of the source below the folder that holds its package, with forward slashes."""
-    lines: int
     todo_count: int
     """Texts that are not yet translated, head and rows together."""
     head_todo: frozenset[str]
@@ -182,8 +179,6 @@ class _Source:
     head_where: Where
     symbols: list[Symbol]
     rows: list[_Row]
-    imported: dict[str, str]
-    """Names that other modules of the package define, with the link to them."""
 
     def part(self, piece: str, part: Part) -> _Written:
         return _Written(f"{self.name}#{piece}", part.text, _within(self.head_where, part))
@@ -246,7 +241,6 @@ def _read_once(path: Path, name: str, changed: int, size: int) -> _Source:
         head_where,
         symbols,
         _page_rows(rows, head, head_where, lines, shown),
-        _imported(path, text),
     )
 
 
@@ -275,7 +269,7 @@ def _page_rows(rows: list[Row], head: Head, head_where: Where, lines: list[str],
 
     def free(anchor: str) -> str:
         number, new = 1, anchor
-        while new in taken:
+        while new in taken or LINE_ID.fullmatch(new):
             number += 1
             new = f"{anchor}-{number}"
         taken.add(new)
@@ -285,7 +279,7 @@ def _page_rows(rows: list[Row], head: Head, head_where: Where, lines: list[str],
         if row.kind == "module":
             for part in head.body:
                 ids = list(anchors(part.text))
-                section = ids.pop(0) if part.text.startswith("## ") else "module"
+                section = ids.pop(0) if HEADING.match(part.text) else "module"
                 anchor = free(section)
                 headings = tuple(map(free, ids))
                 made.append(_Row(anchor, "module", "", "", part.text, _within(head_where, part), (), (), headings))
@@ -302,37 +296,17 @@ def _page_rows(rows: list[Row], head: Head, head_where: Where, lines: list[str],
 
 
 def _imported(path: Path, text: str) -> dict[str, str]:
-    """Find the names that a module imports from its own package and that have a row on their own page."""
+    """Find the names that a module imports from its own package and that have a row on another page: links to them."""
     top = path.parent
     while (top.parent / "__init__.py").exists():
         top = top.parent
+    module = ".".join((top.name, *path.relative_to(top).with_suffix("").parts))
     found: dict[str, str] = {}
-    for node in ast.parse(text).body:
-        if not isinstance(node, ast.ImportFrom):
-            continue
-        parts = (node.module or "").split(".") if node.module else []
-        if node.level:
-            above = path.parent.relative_to(top.parent).parts
-            parts = [*above[: len(above) - node.level + 1], *parts]
-        if len(parts) < 2 or parts[0] != top.name:
-            continue
-        module = top.joinpath(*parts[1:]).with_suffix(".py")
-        if not module.is_file():
-            continue
-        defined = _defined(module, module.stat().st_mtime_ns)
-        for alias in node.names:
-            if alias.name in defined:
-                found[alias.asname or alias.name] = f"{'/'.join(parts[1:])}.md#{alias.name}"
+    for name, home in origin.homes([text], top, module).items():
+        source, _, anchor = home.partition("#")
+        if inner := source.split(".")[1:]:
+            found[name] = f"{'/'.join(inner)}.md#{anchor}"
     return found
-
-
-@lru_cache(maxsize=512)
-def _defined(path: Path, changed: int) -> frozenset[str]:
-    try:
-        body = ast.parse(read_source(path)).body
-    except (SourceError, SyntaxError, ValueError):
-        return frozenset()
-    return frozenset(n.name for n in body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef))
 
 
 def _beside(name: str) -> Links:
@@ -355,7 +329,8 @@ class _Page:
         self.context = context
         self.catalogue = catalogue
         self.slots = slots_of(source.symbols)
-        self.links = {name: address for name, target in source.imported.items() if (address := context.links(target))}
+        imported = _imported(source.path, "\n".join(source.lines))  # which changes when other modules do
+        self.links = {name: address for name, target in imported.items() if (address := context.links(target))}
         self.todo = 0
 
     def translated(self, text: _Written) -> tuple[str, Where, bool]:
@@ -399,8 +374,6 @@ class _Page:
             symbols=symbols,
             outline=self.outline(rows),
             rows=rows,
-            file=_file(source.path),
-            lines=len(source.lines) - (not source.lines[-1]),
             todo_count=self.todo,
             head_todo=frozenset(todo),
             anchors=frozenset(anchor for row in source.rows for anchor in (row.anchor, *row.headings)),
@@ -453,11 +426,3 @@ class _Page:
             seen.add(row.qualname)
             items.append(OutlineItem(made.id, plain(made.heading), is_class="." not in row.qualname))
         return tuple(items)
-
-
-def _file(path: Path) -> str:
-    """Return a path below the folder that holds its package."""
-    top = path.parent
-    while (top / "__init__.py").exists() and top.parent != top:
-        top = top.parent
-    return path.relative_to(top).as_posix()

@@ -20,7 +20,7 @@ from mkdocs.utils.templates import TemplateContext
 from . import handwritten, heads, jupyter, languages, search
 from .cells import NotebookPage
 from .equations import EquationError, KatexError
-from .errors import FileError
+from .errors import FileError, seen
 from .page import AnnotatedPage
 from .rows import SourceError
 from .site import squeeze
@@ -35,14 +35,17 @@ class AnnotatePlugin(BasePlugin[languages.Options]):
 
     def on_startup(self, *, command: str, dirty: bool) -> None:
         """Note whether the site is served: then its address is nobody's business."""
+        if dirty:
+            raise PluginError("annotate makes the pages of all languages together: leave `--dirty` out.")
         self.serving = command == "serve"
 
     @event_priority(50)  # before the search settles its options
     def on_config(self, config: MkDocsConfig) -> None:
         """Settle what holds for the whole build."""
-        self.root = Path(os.path.relpath(os.path.dirname(config.config_file_path or "mkdocs.yml") or "."))
+        self.root = Path(seen(os.path.dirname(config.config_file_path or "mkdocs.yml") or "."))
         if not self.code:
-            self.build = languages.Build.begin(self.config, self.root, None if self.serving else config.site_url or "")
+            address = None if self.serving else config.site_url or ""
+            self.build = languages.Build.begin(self.config, self.root, config.docs_dir, address)
         self.language = next(each for each in self.build.languages if self.code in ("", each.code))
         self.site = self.build.site(self.language, config, self.config)
         languages.dress(config, self.site)

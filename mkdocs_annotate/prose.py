@@ -67,6 +67,7 @@ class Context:
     language: str
     links: Links
     label: Callable[[str], str]
+    """Turns a label of the interface into HTML."""
     figures_dir: Path | None = None
     symbols: Sequence[Symbol] = ()
     figures: dict[str, int] = field(default_factory=dict)
@@ -179,8 +180,7 @@ def _normal(text: str) -> str:
         else:
             while open_items and indent < open_items[-1][1] and not paragraph:
                 open_items.pop()
-            rest = line.lstrip() if open_items or paragraph else line
-            lines.append(" " * 4 * len(open_items) + rest.lstrip())
+            lines.append(" " * 4 * len(open_items) + line.lstrip())
         paragraph = True
     return "\n".join(lines)
 
@@ -322,9 +322,7 @@ def _markdown() -> Markdown:
         inline.deregister(name)
     inline.register(_Image(rf"!\[{_LABEL}\]{_TARGET}", md), "image", 165)
     inline.register(_Link(rf"\[{_LABEL}\]{_TARGET}", md), "link", 160)
-    inline.register(
-        _Address(r"<((?:https?|ftp)://[^\s<>]+)>|https?://[A-Za-z0-9\-._~:/?#@!$&'()*+,;=%]+", md), "address", 120
-    )
+    inline.register(_Address(_ADDRESS, md), "address", 120)
     inline.register(_Emphasis(_starred("***", r"[^*]+?"), ("strong", "em"), md), "both", 62)
     inline.register(_Emphasis(_starred("**", r".+?"), ("strong",), md), "strong", 61)
     inline.register(_Emphasis(_starred("*", r"[^*]+?"), ("em",), md), "em", 60)
@@ -389,8 +387,9 @@ class _Text:
         md.annotated = self  # type: ignore[attr-defined]
         made = joined(md.convert(_normal("".join(parts))))
         made = made.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
-        while OPEN in made:  # a caption may hold an equation
-            made = fill(made, lambda number, literally: self._inserts[number])
+        before = ""
+        while made != before:  # again, for a caption may hold an equation
+            before, made = made, fill(made, lambda number, literally: self._inserts[number])
         return made.strip()
 
     def keep(self, insert: Insert) -> str:
@@ -471,5 +470,5 @@ class _Text:
         again = self.context.figures[target] = self.context.figures.get(target, 0) + 1
         if again > 1:
             drawing = re.sub(r'(\bid="|="#|url\(#|labelledby=")([^")]+)', rf"\1\2-{again}", drawing)
-        address, label = self.address(target), html.escape(self.context.label("Open large"))
+        address, label = self.address(target), self.context.label("Open large")
         return f'<a class="zoom" href="{html.escape(address)}" title="{label}">{drawing}</a>' if address else drawing

@@ -48,7 +48,8 @@ _CODING = re.compile(r"#.*?coding[:=][ \t]*[-\w.]+")
 _FIXED_ANCHOR = re.compile(r"\s*\{#([A-Za-z][\w.:-]*)\}\s*\Z")
 _QUOTES = re.compile(r"([A-Za-z]*)(\"\"\"|\'\'\'|\"|\')")
 _MARK = re.compile(r"#+(?::(?=\s|$))?")
-_LINE_ID = re.compile(r"L\d+")
+LINE_ID = re.compile(r"L\d+")
+"""Ids that the lines of the code column have."""
 _HINTS = (
     # What later versions brought, to be seen in the line that an older one rejects.
     ((3, 12), re.compile(r"^\s*type\s+\w|^\s*(?:async\s+def|def|class)\s+\w+\s*\[|f['\"]")),
@@ -244,7 +245,7 @@ def _scopes(tree: ast.Module) -> list[_Scope]:
         for decorator in node.decorator_list:
             if isinstance(decorator, ast.Attribute) and decorator.attr in ("setter", "deleter"):
                 anchor += f".{decorator.attr}"
-        seen[anchor] = number = seen.get(anchor, 1 if _LINE_ID.fullmatch(anchor) else 0) + 1
+        seen[anchor] = number = seen.get(anchor, 1 if LINE_ID.fullmatch(anchor) else 0) + 1
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         docstring = node.body[0].lineno if _is_docstring(node.body) else 0
         scope = _Scope(
@@ -400,7 +401,7 @@ def _finish(drafts: list[_Draft], lines: list[str], path: str) -> list[Row]:
         if match:
             anchor = match[1]
         line = draft.prose_line or (draft.numbers[0] if draft.numbers else 1)
-        clash = anchor in taken or anchor == "top" or _LINE_ID.fullmatch(anchor)
+        clash = anchor in taken or anchor == "top" or LINE_ID.fullmatch(anchor)
         if clash:
             earlier = f" (line {taken[anchor]})" if anchor in taken else ""
             message = f"the anchor {{#{anchor}}} is already in use on this page{earlier}; choose another name."

@@ -68,9 +68,14 @@ class Project:
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise ProjectError(f"{config.as_posix()}:{line}: {error.problem}.") from None
-        plugins = settings.get("plugins", []) if isinstance(settings, dict) else []
-        named = [plugin for plugin in plugins if isinstance(plugin, dict)] if isinstance(plugins, list) else [plugins]
-        options: dict[str, Any] = next((plugin["annotate"] for plugin in named if plugin.get("annotate")), {})
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ProjectError(f"{config.as_posix()} can't be read: {' '.join(str(error).split())}.") from None
+        settings = settings if isinstance(settings, dict) else {}
+        plugins = settings.get("plugins") or []
+        named = [plugin for plugin in (plugins if isinstance(plugins, list) else [plugins]) if isinstance(plugin, dict)]
+        given = (plugin["annotate"] for plugin in named if isinstance(plugin.get("annotate"), dict))
+        found: dict[str, Any] = next(given, {})
+        options = {name: value for name, value in found.items() if value is not None}  # left empty, it has its default
         if "package" not in options:
             raise ProjectError(f"{config.as_posix()}: the plugin annotate with its option `package` is not there.")
         root = config.parent
@@ -80,7 +85,7 @@ class Project:
             )
         return cls(
             root=root,
-            docs=root / settings.get("docs_dir", "docs"),
+            docs=root / (settings.get("docs_dir") or "docs"),
             package=root / options["package"],
             exclude=tuple(options.get("exclude", ())),
             locale=root / options.get("locale", "locale"),
@@ -148,6 +153,10 @@ def catalogues(project: Project, problems: list[Problem]) -> dict[str, list[Mess
     """
     found = {}
     for name, path in project.modules().items():
+        if name == "site":
+            what = "site.po is the catalogue of the labels already; rename the module, or name it in `exclude`."
+            problems.append(Problem(project.name(path), 1, what))
+            continue
         try:
             found[name] = page.messages(path, name)
         except SourceError as error:
@@ -296,7 +305,7 @@ def write_digest(twin: Path, value: str, *, replace: bool) -> bool:
     if old == value or (old and not replace):
         return False
     front = _FRONT_MATTER.match(text)
-    if old:
+    if front and _DIGEST.search(front[0]):  # it may be empty
         text = _DIGEST.sub(f"source_digest: {value}", text, count=1)
     elif front:
         text = f"---\n{front[1] or ''}source_digest: {value}\n---\n{text[front.end() :]}"

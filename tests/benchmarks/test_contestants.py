@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 import torch
 
-from benchmarks import agreement, contestants, memory
+from benchmarks import agreement, memory
 from benchmarks.contestants import CONTESTANTS, Iterating, MissingError, Stepping, Streaming, make, why_missing
 
 COMPILED = ("torchao", "ours-")
@@ -63,12 +63,6 @@ def test_a_package_that_is_not_there_is_a_sentence(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"optimi\.Adam: the package optimi is not installed"):
         make({"key": "optimi/float32"}, 40, 4)
-
-
-def test_an_option_that_is_not_there_yet_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(contestants, "knows", lambda option: False)
-    assert "not there yet, our optimizers don't know fast" in why_missing("ours-fast/float16")
-    assert why_missing("ours/float16") == ""
 
 
 def test_values_that_cannot_be_spread_evenly_are_refused():

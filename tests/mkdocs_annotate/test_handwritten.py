@@ -53,3 +53,11 @@ def test_a_line_break_beside_japanese_leaves_no_space(katex):
 def test_a_line_break_of_code_stays(katex):
     html = "<pre><code># 学習率\n# は\n数 = 1\n値 = 2</code></pre>"
     assert read("", "", "docs/page.ja.md").with_equations(html, katex, print) == html
+
+
+def test_a_page_on_another_drive_is_named_by_its_whole_path(monkeypatch):
+    def relpath(path, start):
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    monkeypatch.setattr("os.path.relpath", relpath)  # as it is on Windows
+    assert read("text", "text", "/d/page.md").path == "/d/page.md"

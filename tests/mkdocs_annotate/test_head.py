@@ -84,6 +84,13 @@ def test_a_list_or_an_example_is_no_lede() -> None:
         assert [part.text for part in head.body] == [text]
 
 
+def test_a_paragraph_after_a_list_or_an_example_stays_after_it() -> None:
+    for text in ("- item\n- item", ">>> x\n1", "```\ncode\n```"):
+        head = read_head(f"# T\n\n{text}\n\nThis explains it.")
+        assert not head.lede
+        assert [part.text for part in head.body] == [f"{text}\n\nThis explains it."]
+
+
 def test_pieces_after_the_first_heading_stay_in_the_text() -> None:
     head = read_head(
         "# T\n\nLede.\n\n## One\n\nPaper: not in the head\n\n**Use it when** here.\n\n$$y$$\n\n![c](a.svg)"

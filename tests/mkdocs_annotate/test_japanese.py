@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 from mkdocs_annotate import japanese
+from mkdocs_annotate.equations import find_node
 from mkdocs_annotate.japanese import (
     Finding,
     Glossary,
@@ -274,7 +274,7 @@ LINTED: list[tuple[str, TextKind]] = [
 @pytest.fixture(scope="module")
 def linted() -> list[list[Finding]]:
     """What textlint finds in all texts of this file, in one run."""
-    if shutil.which("node") is None or not (ROOT / "node_modules" / "textlint").exists():
+    if find_node() is None or not (ROOT / "node_modules" / "textlint").exists():
         assert "CI" not in os.environ, "textlint is not installed (npm ci)"
         pytest.skip("textlint is not installed (npm ci)")
     return textlint([*LINTED, *((row[1], "item") for row in TERMS)], ROOT / ".textlintrc.json", ROOT / "node_modules")
@@ -310,7 +310,7 @@ def test_textlint_is_not_asked_again_until_a_text_or_a_rule_changes(
         return [[Finding(0, f"about {text}")] for text, _ in texts]
 
     monkeypatch.setattr(japanese, "_run_textlint", run)
-    monkeypatch.setattr(japanese.shutil, "which", lambda *_, **__: "node")
+    monkeypatch.setattr(japanese, "find_node", lambda: "node")
     config, npm, cache = tmp_path / ".textlintrc.json", tmp_path / "node_modules", tmp_path / ".cache" / "textlint.json"
     (npm / "textlint").mkdir(parents=True)
     config.write_text("{}", encoding="utf-8")

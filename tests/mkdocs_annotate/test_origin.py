@@ -170,3 +170,5 @@ def test_classes_and_functions_have_a_home_modules_and_values_have_none(package:
     cells = ["from toys import Toy as T, Second, parts\nfrom toys.parts import WHEEL", "from json import loads"]
     assert homes(cells, package) == {"T": "toys.toy#Toy", "Second": "toys.other#Other"}
     assert homes(["from toys.nowhere import Toy", "from nowhere import Toy", "from toys import *"], package) == {}
+    (package / "__init__.py").unlink()
+    assert homes(["from toys import Toy", "from toys.toy import Toy"], package) == {"Toy": "toys.toy#Toy"}

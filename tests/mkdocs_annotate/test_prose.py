@@ -285,6 +285,12 @@ def test_a_figure_shown_twice_has_no_id_twice(tmp_path: Path) -> None:
     assert {*re.findall(r'href="#([^"]*)"', made), *re.findall(r'labelledby="([^"]*)"', made)} <= set(ids)
 
 
+def test_a_sign_of_a_font_of_icons_in_a_figure_is_no_placeholder(tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "a.svg").write_text("<svg><text>\ue000</text></svg>", "utf-8")
+    assert "<svg><text>\ue000</text></svg>" in render("![$x$](figures/a.svg)", figures_dir=tmp_path / "figures")
+
+
 def test_a_figure_that_is_not_there_is_an_error_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(
         SourceError, match=r"^page\.py:3:8: there is no figure nothing\.en\.svg or nothing\.svg in .*figures\.$"

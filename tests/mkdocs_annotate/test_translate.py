@@ -226,6 +226,24 @@ def test_the_digest_goes_into_the_front_matter_and_leaves_the_rest(root: Path, p
     )
 
 
+def test_an_empty_digest_is_filled_in_and_not_doubled(root: Path, project: Project) -> None:
+    change(root / "docs/index.ja.md", "title: トイ\n", "title: トイ\nsource_digest:\n")
+    translate(project)
+    text = (root / "docs/index.ja.md").read_text(encoding="utf-8")
+    assert text.startswith(f"---\ntitle: トイ\nsource_digest: {digest(root / 'docs/index.md')}\n---\n")
+
+
+def test_settings_that_are_left_empty_have_their_defaults(root: Path, project: Project) -> None:
+    change(root / "mkdocs.yml", "      package: toys\n", "      package: toys\n      exclude:\n      locale:\n")
+    assert Project.load(root / "mkdocs.yml") == project
+
+
+def test_a_module_named_like_the_catalogue_of_the_labels_is_named(root: Path, whole: Project) -> None:
+    (root / "toys/site.py").write_text("# A comment.\nx = 1\n", encoding="utf-8")
+    for problems in (check(whole), translate(whole)[1]):
+        assert "toys/site.py:1: site.po is the catalogue of the labels already; rename the module" in shown(problems)
+
+
 def test_the_digest_does_not_depend_on_line_ends(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_bytes(b"# A\n\ntext\n")
     (tmp_path / "b.md").write_bytes(b"# A\r\n\r\ntext\r\n")
@@ -410,6 +428,9 @@ def test_title_and_description_of_a_page_are_read_too() -> None:
         ("site_name: x\n", "the plugin annotate with its option `package` is not there"),
         ("plugins: [search, {annotate: {}}]\n", "the plugin annotate with its option `package` is not there"),
         ("plugins: [\n", "mkdocs.yml:2: "),
+        ("plugins:\n", "the plugin annotate with its option `package` is not there"),
+        ("plugins: [search, {annotate: {package: }}]\n", "the plugin annotate with its option `package` is not there"),
+        ("site_name: \x01\n", "mkdocs.yml can't be read: "),
     ],
 )
 def test_a_configuration_without_what_is_needed_is_refused(tmp_path: Path, config: str, words: str) -> None:

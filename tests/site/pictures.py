@@ -6,14 +6,12 @@ mkdocs build && python tests/site/pictures.py
 import functools
 import http.server
 import io
-import shutil
 import threading
-from pathlib import Path
 
+from building import BROWSER, ROOT
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "docs" / "assets"
 
 
@@ -33,8 +31,7 @@ def main() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}/"
     with sync_playwright() as playwright:
-        path = shutil.which("chromium") or shutil.which("google-chrome")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         for code, folder in (("en", ""), ("ja", "ja/")):
             size = {"width": 1200, "height": 630}
             page = browser.new_page(viewport=size, reduced_motion="reduce", color_scheme="light")

@@ -35,7 +35,7 @@ def each_page(site):
 def targets(document):
     """Addresses that a page names in any element."""
     for tag, attrs in document.elements:
-        for name in ("href", "src", "data-root", "data-base"):
+        for name in ("href", "src"):
             if name in attrs:
                 yield tag, attrs, attrs[name]
 
@@ -49,14 +49,14 @@ def test_every_link_leads_to_a_page_and_an_anchor_that_exist(which, request):
     site = request.getfixturevalue(which)
     broken = []
     for page in each_page(site):
-        for _, attrs, target in targets(site.document(page)):
+        for _, _, target in targets(site.document(page)):
             parts = urlsplit(target)
             if parts.scheme or parts.netloc:
                 continue
             path = posixpath.normpath(posixpath.join(page, parts.path)) if parts.path else page
             path = "" if path == "." else path + "/" if parts.path.endswith(("/", ".")) else path
             file = site.folder / unquote(file_of(path))
-            if not (file.is_file() or (parts.path.endswith("/") and file.parent.is_dir() and "data-root" in attrs)):
+            if not file.is_file():
                 broken.append(f"{page}: {target}")
             elif parts.fragment and file.suffix == ".html":
                 there = site.document(file.relative_to(site.folder).as_posix())
@@ -261,7 +261,7 @@ def test_without_an_address_nothing_pretends_to_know_it(plain_site):
         assert "og:url" not in metas(document)
         assert not re.search(r"localhost|127\.0\.0\.1", document.html.partition("</head>")[0])
     assert not list(plain_site.folder.rglob("sitemap*"))
-    assert plain_site.log.count("SITE_URL is not set") == 1
+    assert plain_site.log.count("`site_url` is not set") == 1
 
 
 def test_each_language_has_a_sitemap_with_alternates(site):

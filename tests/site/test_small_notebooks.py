@@ -233,6 +233,18 @@ def test_mkdocs_jupyter_executes_and_takes_nothing_but_is_told_what_to_say(small
     assert downloaded(site, "lesson.ipynb")["cells"][1]["source"] == 'SOURCE = ""'
 
 
+def test_its_links_find_pages_wherever_they_are(small):
+    (small / "docs").rename(small / "pages")
+    write(small, "mkdocs.yml", CONFIG.replace("package: walk", "package: ./walk") + "docs_dir: pages\n")
+    head = text("top", HEAD["source"].replace("../docs/", "../pages/").replace(", [on](older.ipynb)", ""))
+    save(small / "lessons" / "lesson.ipynb", lesson(head, *CELLS[1:]))
+    site = built(small, small / "site", **KNOWN)
+    links = {link["href"] for link in site.document("lessons/lesson/").all("a")}
+    assert {"../../descent/#step", "../../#walks", "../../map.txt"} <= links
+    source = downloaded(site, "lesson.ipynb")["cells"][0]["source"]
+    assert re.findall(r"\]\((.*?)\)", source) == [ADDRESS + "descent/#step", ADDRESS + "#walks", ADDRESS + "map.txt"]
+
+
 def test_without_mkdocs_jupyter_a_sentence_says_what_to_add(small):
     write(small, "mkdocs.yml", CONFIG.partition("  - mkdocs-jupyter")[0])
     wanted = '`notebooks: lessons` needs mkdocs-jupyter: install it, and add `- mkdocs-jupyter: {include: ["*.ipynb"]}`'

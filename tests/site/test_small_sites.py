@@ -30,8 +30,8 @@ def configure(folder, languages: str) -> None:
     write(folder, "mkdocs.yml", CONFIG.replace("LANGUAGES", languages))
 
 
-def refused(folder) -> str:
-    done = mkdocs("build", "--strict", folder=folder)
+def refused(folder, *options: str) -> str:
+    done = mkdocs("build", "--strict", *options, folder=folder)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -78,6 +78,18 @@ def test_the_site_that_is_spoilt_is_whole(small):
 def test_a_wrong_setting_is_refused_in_a_sentence(small, languages, sentence):
     configure(small, languages)
     assert sentence in refused(small)
+
+
+def test_a_build_of_only_what_changed_is_refused_in_a_sentence(small):
+    """It would leave out the English pages whose headings the others take."""
+    assert "annotate makes the pages of all languages together: leave `--dirty` out" in refused(small, "--dirty")
+
+
+def test_a_link_of_a_module_to_a_page_that_is_left_out_is_told(small):
+    write(small, "walk/descent.py", '"""Walk as in [this draft](draft.md)."""\n')
+    write(small, "docs/draft.md", "# Draft\n")
+    write(small, "mkdocs.yml", (small / "mkdocs.yml").read_text(encoding="utf-8") + "exclude_docs: draft.md\n")
+    assert "walk/descent.py:1:28: the link to draft.md leads nowhere, so it is shown as text" in refused(small)
 
 
 def test_a_package_that_is_not_there_is_refused_in_a_sentence(small):

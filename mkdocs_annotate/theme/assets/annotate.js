@@ -36,7 +36,7 @@
   const where = one("[data-where]"), file = one("[data-source]"), source = file?.href
   const look = () => {
     const here = current(named)
-    if (where) where.textContent = !here ? where.dataset.where : here.matches(".row") ? here.id.replace(".", " › ") : here.firstChild.textContent
+    if (where) where.textContent = !here ? where.dataset.where : here.matches(".row") ? here.id.replaceAll(".", " › ") : here.firstChild.textContent
     all(".bar .pop li a").forEach((a) => (here && a.hash === "#" + encodeURI(here.id) ? a.setAttribute("aria-current", "true") : a.removeAttribute("aria-current")))
     const line = file && current(".row")?.querySelector(".line")
     if (file) file.href = source + (line ? "#" + line.id : "")
