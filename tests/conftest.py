@@ -15,9 +15,13 @@ LONGEST = (
     "tests/notebooks/test_half_precision_training.py",
     "tests/mkdocs_annotate/test_rows.py",
     "tests/site/test_bad_input.py",
+    "tests/site/test_serving.py",
+    "tests/site/test_small_notebooks.py",
     "tests/labml_opt/test_distributed.py",
     "tests/labml_opt/test_fast.py",
     "tests/labml_opt/test_fast_agreement.py",
+    "tests/labml_opt/test_figures.py",
+    "tests/labml_opt/test_torch_checks.py",
     "tests/labml_opt/test_trainers.py",
 )
 
