@@ -31,7 +31,7 @@ class Server:
             self.process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, env=environment)
 
     def read(self, page: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{page}", timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{page}", timeout=30) as answer:
             return answer.read().decode()
 
     def wait(self, done) -> None:
