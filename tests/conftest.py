@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 BUILT_SITE = tuple(
     f"tests/site/test_{name}.py"
@@ -14,15 +15,25 @@ LONGEST = (
     "tests/notebooks/test_half_precision_training.py",
     "tests/mkdocs_annotate/test_rows.py",
     "tests/site/test_bad_input.py",
+    "tests/site/test_serving.py",
+    "tests/site/test_small_notebooks.py",
     "tests/labml_opt/test_distributed.py",
     "tests/labml_opt/test_fast.py",
     "tests/labml_opt/test_fast_agreement.py",
+    "tests/labml_opt/test_figures.py",
+    "tests/labml_opt/test_torch_checks.py",
     "tests/labml_opt/test_trainers.py",
 )
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # A core for each process, so one thread in each: torch and the programs that the tests start read this.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Hypothesis draws the same examples in every run, and no machine is too slow for them; `--hypothesis-profile=new` draws
+# others.
+settings.register_profile("new", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("new"), derandomize=True, database=None)
+settings.load_profile("same")
 
 
 def file_of(nodeid: str) -> str:

@@ -1,5 +1,6 @@
 """What is timed does what it says: steps that move the weights, passes of an iteration, bytes that are really there."""
 
+import gc
 import importlib.util
 
 import pytest
@@ -70,6 +71,15 @@ def test_values_that_cannot_be_spread_evenly_are_refused():
         Stepping("ours/float32", 1001, 4)
 
 
+@pytest.fixture
+def alone():
+    """What other tests have left to this process is not looked at: it may go at any moment, and looking takes long."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.mark.parametrize(
     ("key", "unscale", "expected"),
     [
@@ -77,11 +87,13 @@ def test_values_that_cannot_be_spread_evenly_are_refused():
         ("torch-fused/float32", True, (8, 8)),
     ],
 )
+@pytest.mark.usefixtures("alone")
 def test_the_bytes_counted_are_those_of_masters_moments_and_fp32_gradients(key, unscale, expected):
     found = memory.bytes_per_value(key, 100_000, 4, unscale)
     assert (found["at_rest"], found["after_unscale"]) == pytest.approx(expected, abs=0.01)
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_buffer_outside_the_state_is_counted():
     before = memory.held()
     hidden = {"buffer": [torch.zeros(1000), torch.zeros(10)]}

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -199,16 +198,25 @@ def test_a_failed_installation_stops_and_is_tried_again(house):
     assert house.call("site")[1] == ["npm ci --omit=dev --loglevel=error"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no groups of processes to kill")
+BROKEN_OFF = """
+import os, pathlib, signal, subprocess, sys, types, tasks
+
+def run(command, **options):
+    subprocess.run([*command, "--without-pip"], **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+tasks.subprocess = types.SimpleNamespace(run=run)
+tasks.make_venv(pathlib.Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 def test_an_environment_whose_making_was_broken_off_is_made_anew(tmp_path):
+    """Killed when its Python was there already and its pip was not."""
     tasks, venv = load(ROOT / "tasks.py"), tmp_path / ".venv"
-    make = f"import pathlib, tasks; tasks.make_venv(pathlib.Path({str(venv)!r}))"
-    making = subprocess.Popen([sys.executable, "-c", make], cwd=ROOT, start_new_session=True)
-    while not tasks.python_of(venv).exists():
-        assert making.poll() is None
-        time.sleep(0.005)
-    os.killpg(making.pid, signal.SIGKILL)
-    making.wait()
+    making = subprocess.run([sys.executable, "-c", BROKEN_OFF, str(venv)], cwd=ROOT, check=False)
+    assert making.returncode == -signal.SIGKILL
+    assert tasks.python_of(venv).exists()
     assert not tasks.has_pip(venv)
     assert (venv / tasks.UNFINISHED).exists()
     tasks.make_venv(venv)

@@ -488,7 +488,7 @@ def main(folder: Path) -> None:
         init_method=f"file://{folder / 'meeting place'}",
         rank=rank,
         world_size=int(os.environ["WORLD_SIZE"]),
-        timeout=timedelta(seconds=20),
+        timeout=timedelta(seconds=120),
     )
     for number, (name, run) in enumerate(SCENARIOS.items()):
         print(f"{name} ...", flush=True)

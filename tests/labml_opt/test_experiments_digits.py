@@ -7,7 +7,7 @@ import runpy
 import signal
 import subprocess
 import sys
-import time
+import threading
 import types
 from pathlib import Path
 
@@ -81,17 +81,17 @@ def test_every_optimizer_of_the_package_lowers_the_loss(optimizer):
 
 def recorded(epochs):
     """What labml has written, by name. It writes in a thread of its own, and in a slow run more than once."""
-    for _ in range(500):
-        track = collections.defaultdict(list)
-        for path in Path("out").rglob("log.jsonl"):
-            for line in path.read_text().splitlines(keepends=True):
-                if line.endswith("\n"):
-                    for name, values in json.loads(line)["track"].items():
-                        track[name] += values
-        if len(track["scale"]) == epochs:
-            return track
-        time.sleep(0.01)
-    raise AssertionError(f"labml has not recorded {epochs} epochs: {dict(track)}")
+    for thread in threading.enumerate():
+        if thread.__class__.__name__ == "FileWriterThread":
+            thread.join(60)  # it ends when all is written
+            assert not thread.is_alive()
+    track = collections.defaultdict(list)
+    for path in Path("out").rglob("log.jsonl"):
+        for line in path.read_text().splitlines():
+            for name, values in json.loads(line)["track"].items():
+                track[name] += values
+    assert len(track["scale"]) == epochs
+    return track
 
 
 def test_what_labml_records_is_what_was_printed(capsys):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -176,10 +177,11 @@ def test_a_run_that_is_stopped_ends_at_once_in_one_sentence_with_its_kernel_and_
         pid = root / "lessons" / "pid"
         while not (pid.exists() and pid.read_text(encoding="utf-8").endswith("\n")):
             assert runner.poll() is None, runner.stderr.read()
+            time.sleep(0.05)
         kernel = int(pid.read_text(encoding="utf-8"))
         assert list(scratch.glob("notebook-*"))
         runner.send_signal(number)
-        _, err = runner.communicate(timeout=30)
+        _, err = runner.communicate(timeout=90)
     assert err == "stopped; what was stored before is as it was\n"
     assert runner.returncode == 130
     pid.unlink()

@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ADDRESS = "https://example.org/labml_opt/"
 REPOSITORY = "https://github.com/example/labml_opt"
+PATIENCE = 180  # seconds: more than a loaded machine needs, so that only what never comes is given up
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -91,6 +92,7 @@ class Reader:
     def __init__(self, browser, address: str, **options) -> None:
         settings = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce", "color_scheme": "light"}
         self.context = browser.new_context(**(settings | options))
+        self.context.set_default_timeout(1000 * PATIENCE)
         self.page = self.context.new_page()
         self.address = address
         self.wrong: list[str] = []
@@ -112,6 +114,11 @@ class Reader:
     def open(self, page: str):
         self.page.goto(self.address + page)
         return self.page
+
+    def resize(self, width: int, height: int) -> None:
+        """Give the window another size, and wait until the page has it."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.wait_for_function("size => innerWidth === size[0] && innerHeight === size[1]", arg=[width, height])
 
     def search(self, query: str):
         """Type a query into Material's search, opened with the key `/`; return the links that it finds."""

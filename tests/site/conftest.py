@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from building import ADDRESS, BROWSER, REPOSITORY, Built, Reader, built, copy_of_project
+from building import ADDRESS, BROWSER, PATIENCE, REPOSITORY, Built, Reader, built, copy_of_project
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +58,7 @@ def chromium():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"], timeout=1000 * PATIENCE)
         yield browser
         browser.close()
 

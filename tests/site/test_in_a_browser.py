@@ -215,14 +215,14 @@ def test_a_figure_opens_large_and_closes(reader):
     assert dialog.locator("svg").bounding_box()["width"] > 1.3 * small["width"]
     page.keyboard.press("Escape")
     assert not dialog.is_visible()
-    assert page.evaluate("document.activeElement.matches('a.zoom')")
+    page.wait_for_function("document.activeElement.matches('a.zoom')")  # the dialog says a little later that it closed
 
 
 @pytest.mark.parametrize("reader", [{"viewport": {"width": 390, "height": 800}}], indirect=True)
 def test_no_figure_becomes_smaller_when_it_opens_large_on_a_narrow_screen(reader):
     page = reader.open("adam_fp16/")
     for width, height in ((390, 800), (800, 390), (1024, 768)):
-        page.set_viewport_size({"width": width, "height": height})
+        reader.resize(width, height)
         links = page.locator("a.zoom")
         for number in range(links.count()):
             link = links.nth(number)
@@ -284,7 +284,7 @@ def test_an_equation_is_set_once_and_stays_after_back(reader):
     page.get_by_role("link", name="日本語", exact=True).click()
     page.wait_for_url("**/ja/adam/**")
     page.go_back()
-    page.wait_for_url("**/adam/**")
+    page.wait_for_url(f"{reader.address}adam/**")
     assert page.locator(".katex-html").count() == count
 
 
@@ -295,7 +295,7 @@ def test_an_equation_is_set_once_and_stays_after_back(reader):
 def test_no_page_scrolls_sideways(reader, name):
     page = reader.open(name)
     for width in (360, 390, 768, 1280, 1366, 1440, 1536, 1600, 1920):
-        page.set_viewport_size({"width": width, "height": 800})
+        reader.resize(width, 800)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, width
 
 
@@ -312,7 +312,10 @@ def test_a_phone_shows_code_below_its_prose_and_finds_its_way(reader):
     page.locator(".md-header label[for=__drawer]").tap()
     page.locator('.md-sidebar a[href$="/adam/"]').tap()
     page.wait_for_url("**/ja/adam/")
+    assert not reader.searching
     page.locator(".md-header label[for=__search]").first.tap()
+    page.wait_for_function("document.activeElement.matches('.md-search__input')")  # a tap becomes a click later
+    assert reader.searching
     assert page.locator(".md-search__input").is_visible()
 
 
@@ -321,16 +324,13 @@ def test_a_phone_shows_code_below_its_prose_and_finds_its_way(reader):
 
 def first_visit(reader, name: str) -> int:
     """Bytes of all that a first visit loads, as a server sends them: gzipped, what is compressed already as it is."""
-    loaded: dict[str, int] = {}
-
-    def weigh(response):
-        body = response.body()
-        loaded[response.url] = len(body) if response.url.endswith("woff2") else len(gzip.compress(body, 9))
-
-    reader.page.on("response", weigh)
+    loaded = {}
+    reader.page.on("response", lambda response: loaded.update({response.url: response}))
     reader.open(name)
     reader.page.wait_for_load_state("networkidle")
-    return sum(loaded.values())
+    bodies = {url: response.body() for url, response in loaded.items()}  # each is waited for
+    assert len(bodies) > 3
+    return sum(len(body) if url.endswith("woff2") else len(gzip.compress(body, 9)) for url, body in bodies.items())
 
 
 @pytest.mark.parametrize("name", ["", "adam/", "adam_fp16/", "ja/", "ja/adam_fp16/"])
@@ -384,6 +384,7 @@ def test_the_page_for_unknown_addresses_is_readable_to_everyone(reader):
 def test_print_turns_light_and_shows_prose_and_code(reader):
     page = reader.open("adam_fp16/")
     page.locator("label[title='Light or dark']:visible").click()
+    assert brightness(page) < 150
     page.emulate_media(media="print")
     assert brightness(page) > 600
     assert not page.locator(".md-header").is_visible()
