@@ -84,7 +84,8 @@ class Block:
         self.kin = [int(state["step"]) if self.counted else 0 for state in states]
         if capturable and self.counted:
             self.next_kin = max(self.kin) + 1
-            self.counts = torch.zeros(len(params), dtype=torch.float32, device=self.device)
+            with torch.inference_mode(False):  # there, a tensor has no version
+                self.counts = torch.zeros(len(params), dtype=torch.float32, device=self.device)
             for state, count, kin in zip(states, self.counts.unbind(), self.kin, strict=True):
                 state["step"] = count.fill_(kin)
             self.counts_version = self.counts._version
@@ -251,12 +252,15 @@ class Plan:
         return True
 
     def has_gradients(self) -> bool:
-        """Fetch the gradients; return whether all are ordinary tensors, or not there."""
+        """Fetch the gradients; return whether all are ordinary tensors of the weights' shapes, or not there."""
         grads = [param.grad for param in self.params]
         alike = self.grad_likeness.has(grads)
         if not alike:
             there = [grad for grad in grads if grad is not None]
             if {(type(grad), grad.layout) for grad in there} - {(Tensor, torch.strided)}:
+                return False
+            # torch looks at the shape of a gradient only when it is put there: weights can have grown since.
+            if any(grad is not None and grad.shape != p.shape for grad, p in zip(grads, self.params, strict=True)):
                 return False
             self.grad_likeness = Likeness(there if len(there) == len(grads) else [])
         places = addresses(grads) if alike else None  # type: ignore[arg-type]
@@ -280,10 +284,11 @@ class Plan:
 
     def kernels_of(self, optimizer: GenericAdaptiveOptimizer, group: Group) -> dict[Kind, Kernel | None]:
         """Return the kernels that are known for the present settings."""
-        rules = [tuple(x) if type(x) is list else x for key, x in group.items() if key not in ("params", "t", "lr")]
-        rules += attributes(optimizer).values()
+        settings = [value for key, value in group.items() if key not in ("params", "t", "lr")]
+        # What can change in place is remembered by what it holds.
+        rules = [str(x) if type(x) in (list, dict, set) else x for x in (*settings, *attributes(optimizer).values())]
         if len(rules) != len(self.rules) or any(
-            now is not then and not (type(now) is tuple and now == then)
+            now is not then and not (type(now) is str and now == then)
             for now, then in zip(rules, self.rules, strict=True)
         ):
             self.changes += bool(self.rules)
@@ -346,7 +351,7 @@ def is_ready(optimizer: GenericAdaptiveOptimizer, number: int, group: Group) -> 
     * `number` is the group's place in the optimizer
     """
     plan = optimizer.__dict__.get("_plans", {}).get(number)
-    if plan is None:
+    if plan is None or torch.compiler.is_dynamo_compiling():
         return False
     plan.still_fits = plan.fits(optimizer, group)
     plan.ready = plan.still_fits and plan.has_gradients()
@@ -363,6 +368,9 @@ def step(
     * `group` is the group at this step, with its rate
     * `grad_scale` and `found_inf` are what a loss scaler left, numbers, tensors or `None`
     """
+    # Under a `torch.compile` of somebody's own, the loop is what it compiles.
+    if torch.compiler.is_dynamo_compiling():
+        return with_gradient(list(dict.fromkeys(group["params"])))
     plans: dict[int, Plan] = optimizer.__dict__.setdefault("_plans", {})
     for gone in [other for other in plans if other >= len(optimizer.param_groups)]:
         del plans[gone]
@@ -371,7 +379,11 @@ def step(
         plan = plans[number] = Plan(optimizer, group, 0 if plan is None else plan.changes)
         plan.ready = plan.has_gradients()
     if not plan.ready:
-        warn_once(optimizer, "fast=True leaves a step to the loop: a gradient isn't an ordinary tensor", depth=7)
+        warn_once(
+            optimizer,
+            "fast=True leaves a step to the loop: a gradient isn't an ordinary tensor of its parameter's shape",
+            depth=7,
+        )
         return with_gradient(list(dict.fromkeys(group["params"])))
     left = with_gradient(plan.others)
     odd = [param for param in left if param.numel() and plan.is_odd(optimizer.state.get(param, {}), param)]
@@ -427,8 +439,11 @@ def step(
     calls: list[Callable[[], Any]] = []
     written: list[Tensor] = []
     done: list[tuple[Block, slice]] = []
-    scaling = [as_scalar(value) for value in (grad_scale, found_inf)]
     rates = {device: as_number(group["lr"], device) for device in plan.devices}
+    scaling = {
+        device: [None if value is None else as_number(value, device).float() for value in (grad_scale, found_inf)]
+        for device in plan.devices
+    }
     for block in plan.blocks:
         begin = 0
         for part in list(block.runs()):
@@ -440,19 +455,30 @@ def step(
             unseen = "master" in block.keys and not group["check_weights"]
             if unseen:
                 take_over(optimizer, group, block, part)
-            call = call_in_place(kernel, block, part, rates[block.device], scaling)
+            numbers = rates[block.device], scaling[block.device]
+            call = call_in_place(kernel, block, part, *numbers)
             written += block.params[part] if call else []
-            calls.append(call or call_on_copies(kernel, plan, block, part, rates[block.device], scaling, unseen))
+            calls.append(
+                call or call_on_copies(kernel, plan, block, part, rates[block.device], scaling[block.device], unseen)
+            )
             done.append((block, part))
         left += with_gradient(block.params[begin:])
-    for call in calls:
-        call()
+    # An interrupt comes when a call has returned: that one has been taken as well, and is counted.
     torch.autograd.graph.increment_version(written)
-    for block, part in done:
-        block.stepped(part)
-    for block in plan.blocks:
-        block.grads, block.grad_places = [], None
-    plan.counted()
+    taken = 0
+    try:
+        for call in calls:
+            taken += 1
+            call()
+    except Exception:
+        taken -= 1
+        raise
+    finally:
+        for block, part in done[:taken]:
+            block.stepped(part)
+        for block in plan.blocks:
+            block.grads, block.grad_places = [], None
+        plan.counted()
     return left
 
 
@@ -469,7 +495,9 @@ def take_over(optimizer: GenericAdaptiveOptimizer, group: Group, block: Block, p
 
     With `check_weights=False` writes that autograd knows of are noticed all the same: they count up the version.
     """
-    versions = list(map(VERSION, block.params[part]))
+    params = block.params[part]
+    # What was made in inference mode has no version, and is looked at each time.
+    versions = list(map(VERSION, params)) if not any(map(Tensor.is_inference, params)) else [-2] * len(params)
     for number, version in enumerate(versions, part.start):
         if version != block.versions[number]:
             optimizer.weights_to_update(block.states[number], group, block.params[number])
@@ -535,6 +563,7 @@ def is_strange(state: State, param: Tensor) -> bool:
     return not all(
         type(value) is Tensor
         and value.shape == param.shape
+        and not value.is_neg()
         and (param.numel() < LARGE or value.stride() == param.stride())
         for key, value in state.items()
         if key != "step"
@@ -545,12 +574,14 @@ def is_plain(param: Tensor) -> bool:
     """Return whether a parameter is an ordinary tensor of real numbers that lie side by side in memory."""
     if type(param) not in (Tensor, torch.nn.Parameter) or param.dtype not in FORMATS or not param.numel():
         return False
+    # A view may say "the negative of this memory", which torch understands.
+    if param.is_neg():
+        return False
     return param.is_contiguous() or is_dense(param)
 
 
 def is_in_order(grad: Tensor, param: Tensor) -> bool:
     """Return whether the values of a gradient lie in memory as they are, in the order in which the weights do."""
-    # A gradient may be a view that says "the negative of this memory", which torch understands.
     return not grad.is_neg() and (grad.stride() == param.stride() or (grad.is_contiguous() and param.is_contiguous()))
 
 
@@ -577,13 +608,8 @@ def in_a_row_like(tensor: Tensor, other: Tensor) -> Tensor:
     return in_a_row(tensor)
 
 
-def as_scalar(value: Any) -> Any:
-    """Return what a loss scaler left as a tensor with one value and no dimension."""
-    return None if value is None else torch.as_tensor(value, dtype=torch.float32).reshape(())
-
-
 def as_number(value: Any, device: torch.device) -> Tensor:
-    """Return a count or a rate as a tensor; a number is written to the device without waiting for it."""
+    """Return a count, a rate or a scale as a tensor; a number is written to the device without waiting for it."""
     if isinstance(value, Tensor):
-        return value.reshape(()).to(device)
+        return value.reshape(()).to(device).resolve_neg()
     return torch.full((), value, dtype=torch.float64, device=device)

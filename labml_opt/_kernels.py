@@ -14,6 +14,8 @@ uncompiled update before it is used. Where it can't be had, the loop over parame
 from __future__ import annotations
 
 import array
+import functools
+import threading
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -81,12 +83,25 @@ def kernel_for(optimizer: GenericAdaptiveOptimizer, group: Group, kind: Kind) ->
     named = tuple((name, str(value)) for name, value in rules.items())
     key = (type(optimizer), kind, bool(group["check_weights"]), group["capturable"], named)
     if key not in _kernels:
-        _kernels[key] = made(optimizer, group, kind)
+        # The compiler isn't for several threads at once. Its own lock also keeps away a `torch.compile` elsewhere.
+        with compile_lock():
+            if key not in _kernels:
+                _kernels[key] = made(optimizer, group, kind)
     kernel = _kernels[key]
     if isinstance(kernel, str):
         warn_once(optimizer, kernel)
         return None
     return kernel
+
+
+@functools.cache
+def compile_lock() -> Any:
+    """Return the lock that `torch.compile` holds while it compiles, or one of our own where it has another."""
+    try:
+        from torch._dynamo.convert_frame import compile_lock
+    except ImportError:
+        return threading.RLock()
+    return compile_lock
 
 
 def made(optimizer: GenericAdaptiveOptimizer, group: Group, kind: Kind) -> Kernel | str:

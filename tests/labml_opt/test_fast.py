@@ -8,7 +8,9 @@ is run without a compiler, which proves that it can be captured whole. What bloc
 import copy
 import ctypes
 import pickle
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -897,3 +899,160 @@ def test_a_kernel_serves_all_shapes_and_is_compiled_once():
         steps(params, optimizer, range(3))
         assert compiles(optimizer)
     assert len(_kernels._kernels) == counted
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("size", [10, 70_000])
+def test_a_gradient_that_weights_have_outgrown_is_an_error_as_in_the_loop(size):
+    messages = []
+    for kind in (True, False):
+        params, optimizer = make("Adam", torch.float32, [(size,)], fast=kind)
+        steps(params, optimizer, range(2))
+        gradients(2, params)
+        params[0].data = torch.ones(2 * size)
+        for key in ("exp_avg", "exp_avg_sq"):
+            optimizer.state[params[0]][key] = torch.zeros(2 * size)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(RuntimeError) as raised:
+                optimizer.step()
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_negatives_that_are_views_are_told_from_the_memory_behind_them():
+    made = []
+    for kind in (True, False):
+        memory = torch.linspace(-1, 1, 12)
+        params = [nn.Parameter(torch._neg_view(memory[:5])), nn.Parameter(memory[5:].clone())]
+        optimizer = Adam(params, lr=torch._neg_view(torch.tensor(-1e-2, dtype=torch.float64)), fast=kind)
+        for step in range(4):
+            gradients(step, params)
+            optimizer.step()
+            optimizer.state[params[1]]["exp_avg"] = torch._neg_view(-optimizer.state[params[1]]["exp_avg"])
+        made.append(optimizer)
+    assert_alike(*made)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_what_a_scaler_left_is_brought_to_the_weights_device():
+    made = []
+    for kind in (True, False):
+        params, optimizer = make("AdamFP16", torch.float16, fast=kind, unscale_in_step=True)
+        for step in range(3):
+            gradients(step, params)
+            optimizer.grad_scale, optimizer.found_inf = 4.0, torch.tensor([0.0], dtype=torch.float64)
+            with torch.device("meta"):
+                optimizer.step()
+        made.append(optimizer)
+    assert_alike(*made)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_an_attribute_that_changes_in_place_is_noticed():
+    class Scaled(Adam):
+        def step_param(self, state, group, grad, param):
+            super().step_param(state, group, grad * self.options["factor"], param)
+
+    made = []
+    for kind in (True, False):
+        params, _ = make("Adam", torch.float32)
+        optimizer = Scaled(params, fast=kind)
+        optimizer.options = {"factor": 1.0}
+        steps(params, optimizer, range(2))
+        optimizer.options["factor"] = -5.0
+        steps(params, optimizer, range(2, 4))
+        made.append(optimizer)
+    assert_alike(*made)
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("settings", [{"capturable": True}, {"check_weights": False}])
+def test_tensors_of_inference_mode_which_have_no_version_are_stepped(settings):
+    made = []
+    for kind in (True, False):
+        with torch.inference_mode():
+            params = [nn.Parameter(torch.ones(size).half(), requires_grad=False) for size in (3, 5)]
+            optimizer = AdamFP16(params, fast=kind, **settings)
+            steps(params, optimizer, range(4))
+        made.append(optimizer)
+    assert_alike(*made)
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_what_has_moved_when_a_step_is_broken_off_is_counted(error, monkeypatch):
+    params, optimizer = make("Adam", torch.float32, [(70_000,), (80_000,), (90_000,)], fast=True)
+    steps(params, optimizer, range(2))
+    real, calls = _fast.call_in_place, []
+
+    def call_in_place(*arguments):
+        call = real(*arguments)
+
+        def broken_off():
+            calls.append(call)
+            # An interrupt is raised when the call has returned, any other error before anything has moved.
+            if len(calls) != 2 or error is KeyboardInterrupt:
+                call()
+            if len(calls) == 2:
+                raise error
+
+        return broken_off
+
+    monkeypatch.setattr(_fast, "call_in_place", call_in_place)
+    before = [param.detach().clone() for param in params]
+    gradients(2, params)
+    with pytest.raises(error):
+        optimizer.step()
+    moved = [not torch.equal(param, old) for param, old in zip(params, before, strict=True)]
+    assert moved == [True, error is KeyboardInterrupt, False]
+    assert [optimizer.state[param]["step"] for param in params] == [2 + has for has in moved]
+    monkeypatch.undo()
+    steps(params, optimizer, [3])
+    assert [optimizer.state[param]["step"] for param in params] == [3 + has for has in moved]
+
+
+def test_kernels_are_made_one_at_a_time_under_torchs_own_lock(monkeypatch):
+    assert _kernels.compile_lock() is torch._dynamo.convert_frame.compile_lock
+    made = []
+
+    def slowly(optimizer, group, kind):
+        made.append(kind)
+        time.sleep(0.1)
+        return "it can't be had"
+
+    monkeypatch.setattr(_kernels, "_kernels", {})
+    monkeypatch.setattr(_kernels, "made", slowly)
+    optimizers = [make("Adam", torch.float32, [(3,)], fast=True) for _ in range(4)]
+
+    def train(pair):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            steps(*pair, range(2))
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(train, optimizers))
+    assert len(made) == 1
+
+
+def test_where_torch_keeps_its_lock_elsewhere_there_is_one_of_our_own(monkeypatch):
+    monkeypatch.delattr(torch._dynamo.convert_frame, "compile_lock")
+    lock = _kernels.compile_lock.__wrapped__()
+    with lock, lock:
+        pass
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_step_inside_of_torch_compile_is_the_loop(monkeypatch):
+    made = []
+    for kind in (True, False):
+        params, optimizer = make("Adam", torch.float32, fast=kind)
+        steps(params, optimizer, range(2))
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.compiler, "is_dynamo_compiling", lambda: True)
+            patch.setattr(_fast, "call_in_place", None)
+            steps(params, optimizer, range(2, 4))
+        steps(params, optimizer, range(4, 6))
+        made.append(optimizer)
+    assert_alike(*made)
