@@ -34,7 +34,7 @@ from torch import Tensor
 
 from labml_opt._kernels import Kernel, Kind, attributes, kernel_for, keys_of, layout_of, warn_once
 from labml_opt._lists import Likeness, addresses, same
-from labml_opt._pieces import Apart
+from labml_opt._pieces import NUMBER, Place, apart, place_of
 
 if TYPE_CHECKING:
     from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
@@ -77,6 +77,7 @@ class Block:
             for state, view in zip(states, self.views_of(flat), strict=True):
                 state[key] = view.copy_(state[key])
             self.values.append(flat)
+        self.values_at = list(map(place_of, self.values))
 
         # Counts on the device can't be compared at every step. They are read once, here; from then on those that were
         # equal and have stepped together are equal, and their kin is the same number.
@@ -144,6 +145,13 @@ class Block:
             return self.counts[number]
         return as_number(self.kin[number], self.device)
 
+    def count_at(self, number: int) -> tuple[Place, Any]:
+        """Return the place of that count, and what has to be held for it to stay there."""
+        if self.capturable and self.counted:
+            return place_of(self.counts[number]), self.counts
+        held = array.array("d", [self.kin[number]])
+        return (NUMBER, held.buffer_info()[0], held.itemsize), held
+
     def views_of(self, flat: Tensor) -> list[Tensor]:
         """Return the parameters' parts of `flat`, in their shapes and in the order of their memory."""
         parts = flat.split([param.numel() for param in self.params])
@@ -161,6 +169,16 @@ class Block:
             if mark is not None:
                 yield slice(begin, end)
             begin = end
+
+
+class Numbers:
+    """The rate of a step, and what a loss scaler left, as tensors on a device, and where they are."""
+
+    def __init__(self, rate: Any, scaling: list[Any], device: torch.device) -> None:
+        self.rate = as_number(rate, device)
+        self.scaling = [None if value is None else as_number(value, device).float() for value in scaling]
+        self.rate_at = place_of(self.rate)
+        self.scaling_at = list(map(place_of, self.scaling))
 
 
 class Plan:
@@ -439,11 +457,7 @@ def step(
     calls: list[Callable[[], Any]] = []
     written: list[Tensor] = []
     done: list[tuple[Block, slice]] = []
-    rates = {device: as_number(group["lr"], device) for device in plan.devices}
-    scaling = {
-        device: [None if value is None else as_number(value, device).float() for value in (grad_scale, found_inf)]
-        for device in plan.devices
-    }
+    numbers = {device: Numbers(group["lr"], [grad_scale, found_inf], device) for device in plan.devices}
     for block in plan.blocks:
         begin = 0
         for part in list(block.runs()):
@@ -455,12 +469,9 @@ def step(
             unseen = "master" in block.keys and not group["check_weights"]
             if unseen:
                 take_over(optimizer, group, block, part)
-            numbers = rates[block.device], scaling[block.device]
-            call = call_in_place(kernel, block, part, *numbers)
+            call = call_in_place(kernel, block, part, numbers[block.device])
             written += block.params[part] if call else []
-            calls.append(
-                call or call_on_copies(kernel, plan, block, part, rates[block.device], scaling[block.device], unseen)
-            )
+            calls.append(call or call_on_copies(kernel, plan, block, part, numbers[block.device], unseen))
             done.append((block, part))
         left += with_gradient(block.params[begin:])
     # An interrupt comes when a call has returned: that one has been taken as well, and is counted.
@@ -505,31 +516,33 @@ def take_over(optimizer: GenericAdaptiveOptimizer, group: Group, block: Block, p
     block.versions[part] = [version + 1 for version in versions]
 
 
-def call_in_place(
-    kernel: Kernel, block: Block, part: slice, rate: Tensor, scaling: list[Any]
-) -> Callable[[], Any] | None:
+def call_in_place(kernel: Kernel, block: Block, part: slice, numbers: Numbers) -> Callable[[], Any] | None:
     """
     Return the call that takes the step for some parameters of a block, which stand side by side.
 
     Nothing of them is copied, and autograd isn't told. Return `None` where that can't be.
     """
-    count = block.count(part.start)
+    pieces = kernel.pieces
     if block.large:
         grad = in_a_row_like(block.grads[0], block.params[0])  # type: ignore[arg-type]
-        arguments = [rate, count, block.aliases[0], grad, *scaling, *block.values]
-        if kernel.pieces:
-            return kernel.pieces.over(arguments, block.begins, slice(0, len(block.begins) - 1))
-        return functools.partial(kernel.loop, arguments)
-    if kernel.pieces and block.in_order:
+        if not pieces:
+            values = [block.aliases[0], grad, *numbers.scaling, *block.values]
+            return functools.partial(kernel.loop, [numbers.rate, block.count(0), *values])
+        held: Any = grad
+        at, part = [place_of(block.aliases[0]), place_of(grad)], slice(0, len(block.begins) - 1)
+    elif pieces and block.in_order:
         grads: list[Tensor] = block.grads[part]  # type: ignore[assignment]
-        places = block.grad_places[part] if block.grad_places else addresses(grads)
-        apart = Apart(block.places[part], block.dtype.itemsize), Apart(places, grads[0].element_size())
-        return kernel.pieces.over([rate, count, *apart, *scaling, *block.values], block.begins, part)
-    return None
+        held = block.places[part], block.grad_places[part] if block.grad_places else addresses(grads)
+        at = [apart(held[0], block.dtype.itemsize), apart(held[1], grads[0].element_size())]
+    else:
+        return None
+    count_at, count = block.count_at(part.start)
+    places = [numbers.rate_at, count_at, *at, *numbers.scaling_at, *block.values_at]
+    return pieces.over(places, block.begins, part, (numbers, count, held))
 
 
 def call_on_copies(
-    kernel: Kernel, plan: Plan, block: Block, part: slice, rate: Tensor, scaling: list[Any], unseen: bool
+    kernel: Kernel, plan: Plan, block: Block, part: slice, numbers: Numbers, unseen: bool
 ) -> Callable[[], Any]:
     """Return the call that does so on copies, of gradients and weights, and writes the weights back."""
     place = slice(block.begins[part.start], block.begins[part.stop])
@@ -542,7 +555,7 @@ def call_on_copies(
         torch._foreach_copy_(grad_views[part], grads)  # type: ignore[arg-type]
         if not unseen:
             torch._foreach_copy_(param_views[part], params)
-        kernel.loop([rate, count, all_params[place], all_grads[place], *scaling, *values])
+        kernel.loop([numbers.rate, count, all_params[place], all_grads[place], *numbers.scaling, *values])
         torch._foreach_copy_(params, param_views[part])
 
     return call

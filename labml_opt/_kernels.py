@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from labml_opt._pieces import Pieces, pieces_of
+from labml_opt._pieces import Pieces, pieces_of, place_of
 
 if TYPE_CHECKING:
     from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
@@ -314,7 +314,7 @@ class Probe:
             weights = self.optimizer.weights_to_update(self.state, self.group, self.loop)
             self.optimizer._update(self.state, self.group, arguments[3], self.loop, weights, self.scale, self.found)
             if kernel.pieces:
-                kernel.pieces.over(arguments, begins, slice(0, len(begins) - 1))()
+                kernel.pieces.over(list(map(place_of, arguments)), begins, slice(0, len(begins) - 1))()
             else:
                 kernel.loop(arguments)
             for weights in (self.loop, self.param) if self.group["check_weights"] else ():

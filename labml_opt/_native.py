@@ -82,18 +82,22 @@ static inline void fetch(const char* place) {
 }
 
 enum { NUMBER, ROW, APART };
+struct Place {
+    int64_t kind;
+    char* base;
+    int64_t width;
+};
 
 extern "C" void over_pieces(
-    void* kernel, int64_t arguments, const int64_t* kinds, char* const* bases, const int64_t* widths,
-    const int64_t* begins, int64_t pieces, int threads
+    void* kernel, int64_t arguments, const Place* known, const int64_t* begins, int64_t pieces, int threads
 ) {
     const Caller caller = ::caller(arguments, std::make_index_sequence<MOST + 1>());
     // Each piece has the numbers as they were. What a kernel changes by one argument, it sees by another of that place.
     int64_t before[MOST], owner[MOST];
     for (int64_t a = 0; a < arguments; a++) {
-        if (kinds[a] != NUMBER) continue;
-        memcpy(&before[a], bases[a], widths[a]);
-        for (owner[a] = 0; kinds[owner[a]] != NUMBER || bases[owner[a]] != bases[a];) owner[a]++;
+        if (known[a].kind != NUMBER) continue;
+        memcpy(&before[a], known[a].base, known[a].width);
+        for (owner[a] = 0; known[owner[a]].kind != NUMBER || known[owner[a]].base != known[a].base;) owner[a]++;
     }
     #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t piece = 0; piece < pieces; piece++) {
@@ -102,12 +106,13 @@ extern "C" void over_pieces(
         // A kernel reads ahead, but not beyond its piece. The beginning of the next one is fetched here.
         int64_t beginning = piece + 1 < pieces ? std::min<int64_t>(begins[piece + 2] - begins[piece + 1], AHEAD) : 0;
         for (int64_t a = 0; a < arguments; a++) {
-            if (kinds[a] == ROW) {
-                places[a] = bases[a] + begins[piece] * widths[a];
-            } else if (kinds[a] == APART) {
-                places[a] = ((char* const*)bases[a])[piece];
-                for (int64_t ahead = 0; ahead < beginning * widths[a]; ahead += LINE)
-                    fetch(((char* const*)bases[a])[piece + 1] + ahead);
+            const Place& one = known[a];
+            if (one.kind == ROW) {
+                places[a] = one.base + begins[piece] * one.width;
+            } else if (one.kind == APART) {
+                places[a] = ((char* const*)one.base)[piece];
+                for (int64_t ahead = 0; ahead < beginning * one.width; ahead += LINE)
+                    fetch(((char* const*)one.base)[piece + 1] + ahead);
             } else {
                 numbers[a] = before[a];
                 places[a] = (char*)&numbers[owner[a]];
@@ -115,8 +120,8 @@ extern "C" void over_pieces(
         }
         caller(kernel, places, begins[piece + 1] - begins[piece]);
         for (int64_t a = 0; piece == 0 && a < arguments; a++)
-            if (kinds[a] == NUMBER && memcmp(bases[a], &numbers[owner[a]], widths[a]))
-                memcpy(bases[a], &numbers[owner[a]], widths[a]);
+            if (known[a].kind == NUMBER && memcmp(known[a].base, &numbers[owner[a]], known[a].width))
+                memcpy(known[a].base, &numbers[owner[a]], known[a].width);
     }
 }
 """
@@ -139,7 +144,7 @@ def loops() -> Any:
         # While it goes over memory, other threads of Python may go on.
         over_pieces = library.over_pieces = ctypes.CDLL(name).over_pieces
         place, number = ctypes.c_void_p, ctypes.c_int64
-        over_pieces.argtypes = (place, number, place, place, place, place, number, ctypes.c_int)
+        over_pieces.argtypes = (place, number, place, place, number, ctypes.c_int)
         over_pieces.restype = None
     except Exception:
         return None

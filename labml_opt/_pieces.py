@@ -13,9 +13,10 @@ from __future__ import annotations
 import array
 import ctypes
 import functools
+import itertools
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import torch
@@ -27,13 +28,25 @@ from labml_opt._native import MOST, loops
 WORTH_THREADS = 2**15
 
 NUMBER, ROW, APART = range(3)
+# What an argument is, where it is, and how many bytes a value has.
+Place = tuple[int, int, int]
 
 
-class Apart(NamedTuple):
-    """Tensors that lie anywhere: their addresses, and how many bytes a value has."""
+def place_of(tensor: Tensor | None) -> Place:
+    """
+    Return where a tensor is.
 
-    places: array.array[int]
-    width: int
+    * Without dimensions it is a number, which all pieces take as it is before the first one
+    * Else it holds values that lie side by side, and each piece takes its part
+    """
+    if tensor is None:
+        return NUMBER, 0, 0
+    return ROW if tensor.dim() else NUMBER, tensor.data_ptr(), tensor.element_size()
+
+
+def apart(addresses: array.array[int], width: int) -> Place:
+    """Return the place of tensors that lie anywhere, one for each piece, with `width` bytes a value."""
+    return APART, addresses.buffer_info()[0], width
 
 
 class Pieces:
@@ -48,42 +61,29 @@ class Pieces:
     def __init__(self, function: Any, order: list[int], scratch: list[Tensor]) -> None:
         self.function, self.order, self.scratch = function, order, scratch
         self.address = ctypes.cast(function, ctypes.c_void_p)
+        self.places = list(map(place_of, scratch))
 
-    def over(self, arguments: list[Any], begins: array.array[int], part: slice) -> Callable[[], Any]:
+    def over(self, places: list[Place], begins: array.array[int], part: slice, held: Any = None) -> Callable[[], None]:
         """
         Return the call that takes the step for some pieces.
 
-        * `arguments` are those of the kernel: numbers, rows of values, and `Apart` for one address a piece
+        * `places` are those of the kernel's arguments
         * `begins` says where in the rows each piece begins, and where the last one ends
-        * `part` are the pieces, and what is `Apart` has addresses for no others
+        * `part` are the pieces, and what lies apart has addresses for no others
+        * `held` has to stay in memory until then
         """
-        kinds, bases, widths = (array.array("q", bytes(8 * len(self.order))) for _ in range(3))
-        for place, number in enumerate(self.order):
-            one = arguments[number] if number < len(arguments) else self.scratch[number - len(arguments)]
-            if isinstance(one, Apart):
-                kinds[place], bases[place], widths[place] = APART, one.places.buffer_info()[0], one.width
-            else:
-                kinds[place] = ROW if one.dim() else NUMBER
-                bases[place], widths[place] = one.data_ptr(), one.element_size()
-        return functools.partial(self._run, arguments, kinds, bases, widths, begins, part)
+        known = places + self.places
+        table = array.array("q", itertools.chain.from_iterable(known[number] for number in self.order))
+        return functools.partial(self._run, table, begins, part, held)
 
-    def _run(
-        self,
-        arguments: list[Any],  # what the addresses lead to stays in memory
-        kinds: array.array[int],
-        bases: array.array[int],
-        widths: array.array[int],
-        begins: array.array[int],
-        part: slice,
-    ) -> None:
-        values = begins[part.stop] - begins[part.start]
+    def _run(self, table: array.array[int], begins: array.array[int], part: slice, held: Any) -> None:
         loops().over_pieces(
             self.address,
             len(self.order),
-            *(numbers.buffer_info()[0] for numbers in (kinds, bases, widths)),
+            table.buffer_info()[0],
             begins.buffer_info()[0] + part.start * begins.itemsize,
             part.stop - part.start,
-            torch.get_num_threads() if values >= WORTH_THREADS else 1,
+            torch.get_num_threads() if begins[part.stop] - begins[part.start] >= WORTH_THREADS else 1,
         )
 
 

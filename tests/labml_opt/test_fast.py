@@ -7,6 +7,7 @@ is run without a compiler, which proves that it can be captured whole. What bloc
 
 import copy
 import ctypes
+import functools
 import pickle
 import time
 import warnings
@@ -50,27 +51,33 @@ class PiecesInPython:
         self.update = update
         self.dtypes = [None if one is None else one.dtype for one in arguments]
 
-    def over(self, arguments, begins, part):
+    def over(self, places, begins, part, held=None):
+        tensors = [self.tensor(*pair, begins[-1]) for pair in zip(places, self.dtypes, strict=True)]
+
         def call():
-            before = [one.clone() if isinstance(one, torch.Tensor) and not one.dim() else one for one in arguments]
+            before = [one.clone() if isinstance(one, torch.Tensor) and not one.dim() else one for one in tensors]
             for number in range(part.start, part.stop):
-                first, piece = number == part.start, slice(begins[number], begins[number + 1])
-                self.update(
-                    [
-                        self.piece(one, dtype, piece, number - part.start, first)
-                        for one, dtype in zip(arguments if first else before, self.dtypes, strict=True)
-                    ]
-                )
+                size = begins[number + 1] - begins[number]
+                given = []
+                for (kind, base, width), one, old, dtype in zip(places, tensors, before, self.dtypes, strict=True):
+                    if kind == _pieces.APART:
+                        where = ctypes.cast(base, ctypes.POINTER(ctypes.c_void_p))[number - part.start]
+                        given.append(self.tensor((_pieces.ROW, where, width), dtype, size))
+                    elif kind == _pieces.ROW:
+                        given.append(one[begins[number] : begins[number + 1]])
+                    else:
+                        given.append(one if one is None or number == part.start else old.clone())
+                self.update(given)
 
-        return call
+        return functools.partial(lambda held: call(), held)
 
-    def piece(self, one, dtype, piece, number, first):
-        if isinstance(one, _pieces.Apart):
-            size = one.width * (piece.stop - piece.start)
-            return torch.frombuffer((ctypes.c_char * size).from_address(one.places[number]), dtype=dtype)
-        if one is None or (first and not one.dim()):
-            return one
-        return one[piece] if one.dim() else one.clone()
+    def tensor(self, place, dtype, size):
+        kind, base, width = place
+        if not base or kind == _pieces.APART:
+            return None
+        assert width == dtype.itemsize
+        memory = (ctypes.c_char * (width * (size if kind == _pieces.ROW else 1))).from_address(base)
+        return torch.frombuffer(memory, dtype=dtype).view(-1 if kind == _pieces.ROW else ())
 
 
 @pytest.fixture(params=["in rows", "in pieces"])

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from labml_opt import AdamFP16, _kernels, _pieces
-from labml_opt._pieces import Apart, Pieces, pieces_of
+from labml_opt._pieces import Pieces, pieces_of
 
 # A count that is read by one argument and written by another, a rate, a row, values that lie apart, and a sum.
 KERNEL = """
@@ -47,8 +47,9 @@ def test_each_piece_is_reached_once_and_finds_the_numbers_as_they_were(kernel):
     begins = array.array("q", [5, 8, 9, 49, 49, 56])
     pieces = Pieces(kernel, [0, 0, 1, 2, 3, 4], [scratch])
     # All but the first piece.
-    places = Apart(array.array("q", [one.data_ptr() for one in apart[1:]]), 4)
-    pieces.over([count, rate, row, places], begins, slice(1, 5))()
+    where = array.array("q", [one.data_ptr() for one in apart[1:]])
+    places = [*map(_pieces.place_of, (count, rate, row)), _pieces.apart(where, 4)]
+    pieces.over(places, begins, slice(1, 5), where)()
     # What one argument wrote, the other one of the same place has seen: 4, not 3.
     expected = torch.cat([torch.zeros(8), *(one * 0.5 + 30 + 4 for one in apart[1:])])
     assert torch.equal(row, expected)
