@@ -14,6 +14,7 @@ uncompiled update before it is used. Where it can't be had, the loop over parame
 from __future__ import annotations
 
 import array
+import contextlib
 import functools
 import threading
 import warnings
@@ -240,6 +241,7 @@ def lowered(graph: torch.fx.GraphModule, tensors: list[Any], threads: int) -> Lo
 
     * `tensors` are the kind of tensors that it will be called with, `threads` how many threads are to run it
     """
+    from torch._dynamo.exc import RestartAnalysis
     from torch._functorch import config as functorch_config
     from torch._inductor import standalone_compile
     from torch._inductor.compile_fx import compile_fx_inner
@@ -255,12 +257,21 @@ def lowered(graph: torch.fx.GraphModule, tensors: list[Any], threads: int) -> Lo
         return made[-1]
 
     options = {"config_patches": {**_hoist.HOW, "cpp.threads": threads}, "inner_compile": inner}
+
+    def compile_with(changes: Any) -> None:
+        try:
+            with changes():
+                standalone_compile(graph, tensors, options=options)
+        except RestartAnalysis:
+            # torch 2.14 takes note of something, and asks to begin anew.
+            with changes():
+                standalone_compile(graph, tensors, options=options)
+
     with functorch_config.patch(enable_autograd_cache=False):
         try:
-            with _cpu_loops.mended():
-                standalone_compile(graph, tensors, options=options)
+            compile_with(_cpu_loops.mended)
         except Exception:
-            standalone_compile(graph, tensors, options=options)
+            compile_with(contextlib.nullcontext)
     loop: Loop = made[-1].current_callable
     return loop
 

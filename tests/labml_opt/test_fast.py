@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import torch._dynamo.exc
 from stepping import EVERY_OPTIMIZER, WITH_MASTERS
 from torch import nn
 
@@ -870,20 +871,26 @@ def test_after_a_step_without_some_gradients_the_next_one_is_whole_again():
     assert list(block.runs()) == [slice(0, 1), slice(1, 2)]
 
 
-def test_where_the_compiler_cannot_be_mended_it_is_taken_as_it_is(monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "mended"),
+    [(RuntimeError("no prefetch"), [True, False]), (torch._dynamo.exc.RestartAnalysis(), [True, True])],
+    ids=["mended wrong", "to begin anew"],
+)
+def test_where_the_compiler_cannot_be_mended_it_is_taken_as_it_is_and_may_begin_anew(error, mended, monkeypatch):
     tries = []
+    load = _cpu_loops.compiler.CppVecKernel._get_vec_load_line
 
     def compile_(graph, tensors, options):
-        tries.append(options)
+        tries.append(_cpu_loops.compiler.CppVecKernel._get_vec_load_line is not load)
         if len(tries) == 1:
-            raise RuntimeError("no prefetch")
+            raise error
         options["inner_compile"](graph, tensors)
 
     made = type("Made", (), {"current_callable": staticmethod(lambda inputs: inputs)})
     monkeypatch.setattr(torch._inductor, "standalone_compile", compile_)
     monkeypatch.setattr(torch._inductor.compile_fx, "compile_fx_inner", lambda graph, tensors: made)
     assert _kernels.lowered(None, [], 1)([1]) == [1]
-    assert len(tries) == 2
+    assert tries == mended
 
 
 @pytest.mark.usefixtures("uncompiled")
