@@ -39,12 +39,14 @@ from labml_opt._pieces import NUMBER, Place, apart, place_of
 if TYPE_CHECKING:
     from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
 
-# From this size on a parameter is a block of its own: a call costs less than copying it. The threads of a CPU share it
-# in pieces of this size. Blocks of smaller ones are so large that calls don't count, and so small that scratch memory,
-# where it is needed, doesn't. A GPU wants fewer and longer calls.
-LARGE = 2**16
-BLOCK = {"cpu": 2**20}
+# From this size on a parameter is a block of its own: a call costs less than moving its state. Blocks of smaller ones are
+# so large that calls don't count, and so small that scratch memory, where it is needed, doesn't. A GPU wants fewer and
+# longer calls.
+LARGE = 2**18
+BLOCK = {"cpu": 2**22}
 BLOCK_ELSEWHERE = 2**24
+# The threads of a CPU share a large parameter in pieces of this size, many enough for all to end together.
+PIECE = 2**14
 
 # A number that changes at every step, other than the rate, would compile a kernel at every step.
 MOST_CHANGES = 16
@@ -66,7 +68,7 @@ class Block:
         # large one.
         sizes = [param.numel() for param in params]
         self.large = sizes[0] >= LARGE
-        self.begins = array.array("q", range(0, sizes[0], LARGE) if self.large else [])
+        self.begins = array.array("q", range(0, sizes[0], PIECE) if self.large else [])
         self.begins.extend([sizes[0]] if self.large else itertools.accumulate(sizes, initial=0))
         self.values: list[Tensor] = []
         for key in self.keys:

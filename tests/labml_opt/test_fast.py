@@ -38,6 +38,12 @@ from labml_opt import (
 SHAPES = [(7,), (3, 5), (), (300, 250), (33,), (2, 2, 2)]
 
 
+@pytest.fixture(autouse=True)
+def large(monkeypatch):
+    """Large parameters are smaller here than they have to be elsewhere, and quickly stepped."""
+    monkeypatch.setattr(_fast, "LARGE", 2**16)
+
+
 @pytest.fixture
 def captured(monkeypatch):
     """Run the graphs that are traced as they are, without a compiler."""

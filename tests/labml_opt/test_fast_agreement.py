@@ -16,7 +16,7 @@ from stepping import EVERY_OPTIMIZER, WITH_MASTERS
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from labml_opt import GenericAdaptiveOptimizer, WeightDecay, _hoist
+from labml_opt import GenericAdaptiveOptimizer, WeightDecay, _fast, _hoist
 from labml_opt._counts import as_count
 
 STEPS = 100
@@ -37,6 +37,12 @@ CASES = {
 }
 """Every optimizer of the package; between them both decays, both orders, and a rate that is a tensor."""
 FORMATS = {"AdamFP16": torch.float16, "AdamWarmupCosineDecayFP16": torch.bfloat16}
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch):
+    """Large parameters are smaller here than they have to be elsewhere, and quickly stepped."""
+    monkeypatch.setattr(_fast, "LARGE", 2**16)
 
 
 class NearestRoot(TorchFunctionMode):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from labml_opt import AdamFP16, _kernels, _pieces
+from labml_opt import AdamFP16, _fast, _kernels, _pieces
 from labml_opt._pieces import Pieces, pieces_of
 
 # A count that is read by one argument and written by another, a rate, a row, values that lie apart, and a sum.
@@ -20,6 +20,12 @@ extern "C" void kernel(const double* count, double* next, const float* rate, flo
     for (int64_t i = 0; i < size; i++) row[i] += apart[i] * rate[0] + scratch[0] + count[0];
 }
 """
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch):
+    """Large parameters are smaller here than they have to be elsewhere, and quickly stepped."""
+    monkeypatch.setattr(_fast, "LARGE", 2**16)
 
 
 @pytest.fixture(scope="module")
