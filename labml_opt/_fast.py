@@ -39,9 +39,9 @@ from labml_opt._pieces import NUMBER, Place, apart, place_of
 if TYPE_CHECKING:
     from labml_opt.optimizer import GenericAdaptiveOptimizer, Group, State
 
-# From this size on a parameter is a block of its own: a call costs less than moving its state. Blocks of smaller ones are
-# so large that calls don't count, and so small that scratch memory, where it is needed, doesn't. A GPU wants fewer and
-# longer calls.
+# From this size on a parameter is a block of its own: a call costs less than moving its state. Blocks of smaller ones
+# are so large that calls don't count, and so small that scratch memory, where it is needed, doesn't. A GPU wants fewer
+# and longer calls.
 LARGE = 2**18
 BLOCK = {"cpu": 2**22}
 BLOCK_ELSEWHERE = 2**24
