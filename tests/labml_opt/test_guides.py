@@ -16,7 +16,7 @@ from stepping import HALVES, feed, random_gradients, random_parameter
 from torch import Tensor
 from torch.nn import Linear, Parameter
 
-from labml_opt import AdamFP16, GradScalerFP16
+from labml_opt import AdamFP16, GradScalerFP16, _fast
 
 ROOT = Path(__file__).parents[2]
 GUIDES = ROOT / "docs" / "guides"
@@ -242,3 +242,13 @@ def test_fp32_gradients_take_two_bytes_more_between_unscale_and_step() -> None:
     scaler.unscale_(optimizer)
     assert param.grad is not None
     assert param.grad.nbytes - before == 2 * param.numel()
+
+
+@pytest.mark.parametrize("language", ["", ".ja"])
+def test_the_sizes_of_blocks_that_the_guide_names_are_those_of_the_code(language: str) -> None:
+    text = (GUIDES / f"fast{language}.md").read_text(encoding="utf-8")
+    sizes = [2 ** int(power) for power in re.findall(r"\$2\^\{(\d+)\}\$", text)]
+    assert sizes == [_fast.LARGE, _fast.BLOCK["cpu"], _fast.BLOCK_ELSEWHERE]
+    # Scratch memory holds weights and gradients of a block.
+    on_a_cpu, on_a_gpu = (2 * 4 * size // 2**20 for size in (_fast.BLOCK["cpu"], _fast.BLOCK_ELSEWHERE))
+    assert [int(size) for size in re.findall(r"(\d+) ?MB", text)] == [on_a_cpu, on_a_gpu]
